@@ -1,0 +1,125 @@
+// Package sample says what a virtual device reports. A device computes nothing: it hands raw observations to a Sink,
+// which is called from many goroutines at once and must neither block nor allocate on the hot path.
+package sample
+
+import "imbench/loadgen/internal/clock"
+
+// Dir is the direction of a frame, seen from the device.
+type Dir uint8
+
+// Up is device → gateway, Down is gateway → device.
+const (
+	Up Dir = iota
+	Down
+)
+
+// FrameType is the wire type of a frame, as a small number so that counters are arrays.
+type FrameType uint8
+
+// Frame types that are counted. Other is everything else (errors, close, drain, read…).
+const (
+	FSend FrameType = iota
+	FSent
+	FEvent
+	FEventDiscarded // counted as well as FEvent: a push that the device threw away on purpose (loss)
+	FHint
+	FSync
+	FSynced
+	FAck
+	FAcked
+	FConvs
+	FHello
+	FPing
+	FError
+	FOther
+	NumFrameTypes
+)
+
+var frameNames = [NumFrameTypes]string{"send", "sent", "event", "event_discarded", "hint", "sync", "synced", "ack", "acked",
+	"convs", "hello", "ping", "error", "other"}
+
+// String is the name used in counters.ndjson.
+func (t FrameType) String() string { return frameNames[t] }
+
+// Frame is one frame that crossed the device's connection.
+type Frame struct {
+	Dir   Dir
+	Type  FrameType
+	Bytes int        // payload bytes of the JSON text, without the WebSocket header
+	At    clock.Time // when it was written or had been read
+	// Msg is the intended time of the message that the frame belongs to: the event itself; for an ack its last covered
+	// message; for a sync or hint the missing one. 0 = belongs to none (connect, ping…).
+	Msg clock.Time
+}
+
+// Send is the end of one send operation, or its state at the end of the run (Censored).
+type Send struct {
+	Plan                   int64 // index in the arrival plan
+	Device, Conv           int32 // population indices
+	Intended, Start, Done  clock.Time
+	Seq                    int64
+	MID                    string
+	BodyHash               uint64
+	Dup                    bool
+	Code                   string // "" = committed; an error code of the wire; "timeout", "disconnected": unknown
+	Censored               bool   // unfinished at the end: Done is the moment of giving up
+	Resends                int
+}
+
+// Path is how an event reached a device.
+type Path uint8
+
+// FirstPush: the push itself, in order. Repaired: by a sync after this device lost or missed the push. PulledHint: pull
+// mode, hint then sync of a reading device. Backfill: from before the run or the connection; no latency is recorded.
+const (
+	FirstPush Path = iota
+	Repaired
+	PulledHint
+	Backfill
+)
+
+// Delivery is one event applied by a device, in the order in which the device applied it.
+type Delivery struct {
+	Device, Conv int32
+	Seq          int64
+	MID          string
+	Kind         string // msg, join, leave, recall
+	Sender       string
+	BodyHash     uint64
+	Own          bool       // applied from the device's own sent reply: enters the ledger, has no latency
+	Plan         int64      // -1 = the body is not one of this run's
+	Intended, At clock.Time // Intended 0 = unknown
+	Path         Path
+	WireRepeat   bool // seen again on the wire and not applied again: counted, not applied
+}
+
+// OpKind names the other timed operations.
+type OpKind uint8
+
+// Sync and Ack are request to reply; Connect is dial to welcome.
+const (
+	OpSync OpKind = iota
+	OpConnect
+	OpAck
+	NumOps
+)
+
+// Op is one timed operation other than a send.
+type Op struct {
+	Kind        OpKind
+	Device      int32
+	Start, Done clock.Time
+	Msg         clock.Time // as in Frame
+	Events      int        // sync: events in the reply; ack: events newly covered
+	Code        string     // "" = fine
+}
+
+// Sink takes what devices report. Implementations: record (histograms, counters), ledger (proof), tests, and Tee.
+type Sink interface {
+	Frame(f Frame)
+	Send(s Send)
+	Deliver(d Delivery)
+	Op(o Op)
+	// Reconnect counts a connection that ended: a close code, or 0 for a broken one.
+	Reconnect(device int32, code int)
+}

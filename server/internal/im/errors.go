@@ -1,0 +1,24 @@
+package im
+
+import "errors"
+
+// Domain errors. Each has one wire code; package wire lists them for clients.
+var (
+	ErrNotMember           = errors.New("not a member, or no such conversation")
+	ErrAlreadyMember       = errors.New("already a member")
+	ErrIdempotencyMismatch = errors.New("this cmid was used for another body")
+	ErrExpired             = errors.New("the message of this cmid was removed by retention")
+	ErrCursorAhead         = errors.New("seq lies beyond the conversation's head")
+	ErrStaleInstall        = errors.New("this device was reinstalled since")
+	ErrEpochChanged        = errors.New("the conversation's log was rebuilt: sync from zero")
+	ErrGroupFull           = errors.New("the group is full")
+	ErrTooLarge            = errors.New("larger than the limit")
+	ErrBadRequest          = errors.New("bad request")
+	ErrRateLimited         = errors.New("too many requests")
+	ErrUnknownDevice       = errors.New("no such device")
+
+	// ErrUnavailable: the outcome is unknown; retry with the same cmid.
+	ErrUnavailable = errors.New("unavailable: the outcome is unknown")
+	// ErrBusy is internal: the conversation's row is locked elsewhere; the request goes to the contended lane.
+	ErrBusy = errors.New("conversation is locked elsewhere")
+)

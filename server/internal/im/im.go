@@ -1,0 +1,228 @@
+// Package im is the domain of the gateway: conversations, their logs of events, who may see what, and how far
+// each device has got. It holds types, errors and the Store interface, and imports only the standard library.
+//
+// Everything here is a plain value; nothing in this package starts a goroutine or holds a lock.
+package im
+
+import (
+	"context"
+	"time"
+)
+
+// Kind says what an event in a conversation's log is.
+type Kind string
+
+// The kinds of events. Membership changes are events of the same log as messages (invariant P4).
+const (
+	KindMsg    Kind = "msg"
+	KindRecall Kind = "recall"
+	KindJoin   Kind = "join"
+	KindLeave  Kind = "leave"
+)
+
+// Mode is how a conversation's events reach its members' devices.
+type Mode string
+
+// Push sends the event itself; Pull sends a hint, and the device syncs when its user reads.
+const (
+	Push Mode = "push"
+	Pull Mode = "pull"
+)
+
+// Principal is who a connection speaks for: the token names user and device, the hello frame the installation.
+type Principal struct {
+	User    string
+	Device  string
+	Install int32
+}
+
+// Event is one entry of a conversation's log. Seq is gap-free per conversation, in commit order.
+type Event struct {
+	Conv         string
+	Seq          int64
+	Epoch        int32
+	Kind         Kind
+	MID          string // UUID text; messages only
+	Sender       string // user; messages and recalls only
+	SenderDevice string // the device that is not pushed its own event
+	CMID         string // the sender's idempotency key
+	Body         string
+	User         string // whom a join or leave is about
+	Target       int64  // the seq that a recall points at
+	MsgNo        int64  // messages so far in this conversation, this event included
+	At           time.Time
+}
+
+// SendReq asks for one message to be appended.
+type SendReq struct {
+	From Principal
+	Conv string
+	CMID string
+	Body string
+}
+
+// SendResult is the outcome of one SendReq. If Err is nil the event is committed (Dup: it had been before).
+// Err is one of ErrNotMember, ErrIdempotencyMismatch, ErrExpired, ErrBusy, ErrUnavailable (outcome unknown).
+type SendResult struct {
+	Seq   int64
+	MsgNo int64
+	MID   string
+	Dup   bool
+	Epoch int32
+	At    time.Time
+	Err   error
+}
+
+// AckReq moves a device's delivered cursor: all visible events up to Seq are saved there.
+type AckReq struct {
+	From  Principal
+	Conv  string
+	Seq   int64
+	Epoch int32 // 0 = not stated
+}
+
+// AckResult carries the merged cursor. Err is ErrNotMember, ErrCursorAhead, ErrStaleInstall, ErrEpochChanged,
+// ErrBadRequest or ErrUnavailable.
+type AckResult struct {
+	Delivered int64
+	Err       error
+}
+
+// SyncReq asks for the visible events after a seq.
+type SyncReq struct {
+	From  Principal
+	Conv  string
+	After int64
+	Epoch int32 // 0 = not stated
+	Limit int   // 1..MaxSyncLimit; 0 = DefaultSyncLimit
+}
+
+// Limits of a sync page, in events.
+const (
+	DefaultSyncLimit = 100
+	MaxSyncLimit     = 200
+)
+
+// Page is a reply to sync: head, min_seq and events are read in one snapshot. With HasMore=false NextAfter is
+// max(after, head), past invisible tails too.
+type Page struct {
+	Events    []Event
+	Head      int64
+	MinSeq    int64
+	NextAfter int64
+	HasMore   bool
+	Epoch     int32
+}
+
+// ConvState is one row of the caller's conversation list.
+type ConvState struct {
+	Conv      string
+	Kind      string // direct, group
+	Mode      Mode
+	Head      int64
+	MinSeq    int64
+	Epoch     int32
+	Delivered int64 // of the calling device
+	Read      int64 // of the calling user
+	Unread    int64
+}
+
+// Head says that everything up to To is committed in Conv, and that From..To is what was just added.
+type Head struct {
+	Conv string
+	From int64
+	To   int64
+}
+
+// Period is one membership interval of a user, closed on both ends; To == 0 means still open.
+type Period struct {
+	User string
+	From int64
+	To   int64
+}
+
+// ConvInfo is what fan-out needs to know of a conversation: all periods that are open or end at or after the seq asked for.
+type ConvInfo struct {
+	Conv    string
+	Mode    Mode
+	Epoch   int32
+	Head    int64
+	Periods []Period
+}
+
+// SeqRange names events of one conversation, both ends included.
+type SeqRange struct {
+	Conv     string
+	From, To int64
+}
+
+// RouteClaim asks for a device's route: the connection Conn of Gateway becomes the one valid connection (G1).
+type RouteClaim struct {
+	User, Device string
+	Install      int32
+	Gateway      string
+	Conn         int64
+}
+
+// RouteResult gives the fencing generation, and which gateway held the route before ("" = none). Err is
+// ErrUnknownDevice, ErrStaleInstall or ErrUnavailable.
+type RouteResult struct {
+	Generation  int64
+	PrevGateway string
+	Err         error
+}
+
+// Route names a claimed route, for its release.
+type Route struct {
+	Device     string
+	Generation int64
+}
+
+// Lag is a connected device that is behind in a conversation, as the repair sweep's database level finds it.
+type Lag struct {
+	Device    string
+	Conv      string
+	Delivered int64
+	Head      int64
+	Mode      Mode
+}
+
+// Store is the contract of the durable state. One conformance suite (storetest) runs against every implementation.
+// All methods are safe for concurrent use. An error return (as opposed to a result's Err) means that nothing is known
+// of any of the requests; it wraps ErrUnavailable for a database that is away.
+type Store interface {
+	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
+	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must
+	// be given requests of one conversation only. Requests of one conversation are applied in slice order.
+	SendBatch(ctx context.Context, reqs []SendReq, wait bool) ([]SendResult, error)
+	// AckBatch merges and writes delivered cursors in one statement; equal (device, conversation) keys may repeat.
+	AckBatch(ctx context.Context, reqs []AckReq) ([]AckResult, error)
+	// Sync reads a page. Errors: ErrNotMember (also: no such conversation), ErrEpochChanged, ErrBadRequest.
+	Sync(ctx context.Context, r SyncReq) (Page, error)
+	// Convs pages the caller's conversations by id, after the given id; more says whether there is a next page.
+	Convs(ctx context.Context, p Principal, after string, limit int) (list []ConvState, more bool, err error)
+	// Join and Leave append a membership event under the conversation's lock and return its seq.
+	// Errors: ErrNotMember (caller may not), ErrAlreadyMember, ErrGroupFull.
+	Join(ctx context.Context, by Principal, conv, user string) (int64, error)
+	Leave(ctx context.Context, by Principal, conv, user string) (int64, error)
+
+	// Events reads committed events by range, in (conv, seq) order, whatever their visibility: for fan-out only.
+	Events(ctx context.Context, ranges []SeqRange) ([]Event, error)
+	// ConvInfos reads mode and membership periods for fan-out from the seq on that each range names (From).
+	ConvInfos(ctx context.Context, from []SeqRange) ([]ConvInfo, error)
+	// Heads reads current heads by key, for catching up after the announcement connection was cut.
+	Heads(ctx context.Context, convs []string) (map[string]int64, error)
+
+	// ClaimRoutes, ReleaseRoutes: bulk; release deletes only rows that still carry the given generation (G2).
+	ClaimRoutes(ctx context.Context, claims []RouteClaim) ([]RouteResult, error)
+	ReleaseRoutes(ctx context.Context, routes []Route) error
+	// RenewLease asserts that a gateway is alive for ttl, by the database's clock; it also clears the routes of
+	// gateways whose lease lapsed more than a ttl ago.
+	RenewLease(ctx context.Context, gateway string, ttl time.Duration) error
+	// DropLease removes a gateway and its routes at shutdown.
+	DropLease(ctx context.Context, gateway string) error
+
+	// RecentLag finds, among events written in [since, until) by the database's clock, devices routed to gateway
+	// whose cursor is behind them; bounded by limit rows.
+	RecentLag(ctx context.Context, gateway string, olderThan, window time.Duration, limit int) ([]Lag, error)
+}
