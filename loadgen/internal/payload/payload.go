@@ -6,7 +6,8 @@
 package payload
 
 import (
-	"hash/maphash"
+	"crypto/sha256"
+	"encoding/binary"
 	"strconv"
 
 	"imbench/loadgen/internal/clock"
@@ -54,7 +55,9 @@ func Parse(body string) (run uint32, plan int64, intended clock.Time, ok bool) {
 	return uint32(r), p, clock.Time(t), err1 == nil && err2 == nil && err3 == nil
 }
 
-var seed = maphash.MakeSeed()
-
-// Hash is the process's keyed hash of a body, for comparisons within one run of one process.
-func Hash(body string) uint64 { return maphash.String(seed, body) }
+// Hash is the first eight bytes of a body's SHA-256, big endian: what the ledger compares, and what the gateway's log
+// export calls body_hash (in hex).
+func Hash(body string) uint64 {
+	sum := sha256.Sum256([]byte(body))
+	return binary.BigEndian.Uint64(sum[:8])
+}
