@@ -54,16 +54,16 @@ type Frame struct {
 
 // Send is the end of one send operation, or its state at the end of the run (Censored).
 type Send struct {
-	Plan                   int64 // index in the arrival plan
-	Device, Conv           int32 // population indices
-	Intended, Start, Done  clock.Time
-	Seq                    int64
-	MID                    string
-	BodyHash               uint64
-	Dup                    bool
-	Code                   string // "" = committed; an error code of the wire; "timeout", "disconnected": unknown
-	Censored               bool   // unfinished at the end: Done is the moment of giving up
-	Resends                int
+	Plan                  int64 // index in the arrival plan
+	Device, Conv          int32 // population indices
+	Intended, Start, Done clock.Time
+	Seq                   int64
+	MID                   string
+	BodyHash              uint64
+	Dup                   bool
+	Code                  string // "" = committed; an error code of the wire; "timeout", "disconnected": unknown
+	Censored              bool   // unfinished at the end: Done is the moment of giving up
+	Resends               int
 }
 
 // Path is how an event reached a device.

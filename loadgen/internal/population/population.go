@@ -1,0 +1,50 @@
+// Package population says who exists in a run and what will be sent, all of it from a seed: users, devices,
+// conversations, and the arrivals. The same seed gives the same population and the same arrivals, byte for byte; the
+// digests in the run's manifest show it. Provisioning creates the population through the gateway's admin API.
+package population
+
+import "time"
+
+// Population is who exists. Indices into its slices are int32 everywhere else.
+type Population struct {
+	Namespace string
+	Users     []User
+	Devices   []Device
+	Convs     []Conv
+}
+
+// User has one or two devices, and belongs to some conversations.
+type User struct {
+	ID      string
+	Devices []int32
+	Convs   []int32
+}
+
+// Device belongs to one user; Connected devices are those that the run brings online.
+type Device struct {
+	ID        string
+	User      int32
+	Connected bool
+}
+
+// Conv is a conversation. After provisioning its head is len(Members): one join event for each.
+type Conv struct {
+	ID      string
+	Kind    string // direct, group
+	Mode    string // push, pull
+	Members []int32
+}
+
+// Arrival is one message of the plan: At after the load began, Device sends to Conv.
+type Arrival struct {
+	Index  int64
+	At     time.Duration
+	Conv   int32
+	Device int32
+	CMID   string // UUID text, from the seed
+}
+
+// Arrivals yields the plan in order of At; ok=false at its end. It holds only the active set in memory.
+type Arrivals interface {
+	Next() (a Arrival, ok bool)
+}
