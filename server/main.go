@@ -1,0 +1,22 @@
+// Command server is one gateway with its store; any number of them may share a database. See server/PROTOCOL.md for the
+// wire, and `server -help` for the flags.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"imbench/server/internal/app"
+)
+
+var revision = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	app.Revision = revision
+	code := app.Run(ctx, os.Args, os.Environ(), os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
