@@ -19,7 +19,7 @@ const (
 	exitUsage = 2 // flags or environment are wrong
 )
 
-// Run is the command server. args holds the program's name first, env is in the form of os.Environ. It returns the exit
+// Run is the command server. args does not hold the program's name, env is in the form of os.Environ. It returns the exit
 // code when ctx ends (a graceful shutdown follows), when a subcommand is done, or at the first failure; everything that
 // it started has ended by then.
 func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stderr io.Writer) int {

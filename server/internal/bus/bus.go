@@ -1,0 +1,268 @@
+// Package bus carries announcements between gateways: that a conversation has new events, that a device's route moved,
+// that a conversation's members or mode changed. Losing, repeating or reordering announcements never loses a message:
+// cursors and the repair sweep mend it. So the bus may drop, and never makes a sender wait.
+//
+// It runs on PostgreSQL LISTEN/NOTIFY with two connections of its own: one listens, outside any transaction, the other
+// sends what is waiting. NOTIFY inside the transactions of sends would serialise their commits (it holds a database-wide
+// lock through the flush); here it comes after the commit, merged.
+//
+// The announcing methods are safe for concurrent use and never block. Receiver's methods are called from one goroutine,
+// in the order of arrival.
+package bus
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"imbench/server/internal/im"
+)
+
+// Receiver gets the announcements of other gateways; a gateway tells its own hub itself. The methods must not block.
+type Receiver interface {
+	// Announced says that these ranges are committed.
+	Announced(heads []im.Head)
+	// RouteTaken says that the device has a connection of this generation elsewhere.
+	RouteTaken(device string, generation int64)
+	// MembersChanged says that a conversation's members or mode are no longer what they were.
+	MembersChanged(conv string)
+	// Resync says that announcements may have been missed. Listening has begun again before it is called.
+	Resync()
+}
+
+// Config of a Bus. Zero values take the defaults.
+type Config struct {
+	URL        string        // connection string of the database; must not lead through a transaction pooler
+	Gateway    string        // name of this gateway, for application_name
+	MaxWaiting int           // distinct announcements that wait at most; default 65 536
+	Linger     time.Duration // how long a sender waits for company; default 1 ms
+	Backoff    time.Duration // pause before the first reconnect, doubled up to 16 times that; default 250 ms
+	Log        *slog.Logger  // default: slog.Default
+}
+
+// Stats are counters since the start.
+type Stats struct {
+	Announced  int64 // announcements asked for
+	Merged     int64 // of these, merged into one that was waiting
+	Dropped    int64 // of these, dropped because MaxWaiting distinct ones waited
+	Notifies   int64 // NOTIFY payloads sent
+	Received   int64 // payloads from other gateways
+	Malformed  int64 // payloads that could not be read, and were ignored
+	Reconnects int64 // times that a connection had to be made anew
+	Waiting    int   // announcements waiting now
+	Listening  bool  // the listener is connected
+}
+
+// Bus is one gateway's end. Create it with Start.
+type Bus struct {
+	cfg    Config
+	origin string // tells this process's payloads from those of others, also of one with the same gateway name
+	recv   Receiver
+	wake   chan struct{}
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // guards what waits
+	heads   map[string]im.Head
+	routes  map[string]int64
+	members map[string]struct{}
+
+	announced, merged, dropped, notifies, received, malformed, reconnects atomic.Int64
+	listening                                                             atomic.Bool
+}
+
+// Start connects, begins to listen and returns; an error means that the database could not be reached. Close ends it.
+func Start(ctx context.Context, cfg Config, recv Receiver) (*Bus, error) {
+	if cfg.MaxWaiting <= 0 {
+		cfg.MaxWaiting = 65536
+	}
+	if cfg.Linger == 0 {
+		cfg.Linger = time.Millisecond
+	}
+	if cfg.Backoff <= 0 {
+		cfg.Backoff = 250 * time.Millisecond
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	var nonce [8]byte
+	rand.Read(nonce[:])
+	b := &Bus{cfg: cfg, origin: hex.EncodeToString(nonce[:]), recv: recv, wake: make(chan struct{}, 1),
+		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}}
+	conn, err := b.listen(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	b.cancel = cancel
+	b.listening.Store(true)
+	b.wg.Go(func() { b.receiveLoop(run, conn) })
+	b.wg.Go(func() { b.sendLoop(run) })
+	return b, nil
+}
+
+// Close sends what waits, if the sending connection is up, ends both connections and waits. It may be called twice.
+func (b *Bus) Close() {
+	b.cancel()
+	b.wg.Wait()
+}
+
+// AnnounceHeads says that these ranges are committed. Ranges of a conversation that wait together become one.
+func (b *Bus) AnnounceHeads(heads []im.Head) {
+	b.mu.Lock()
+	for _, h := range heads {
+		b.addHead(h)
+	}
+	b.mu.Unlock()
+	b.announced.Add(int64(len(heads)))
+	b.wakeSender()
+}
+
+// AnnounceRoute says that the device's connection of this generation is the valid one.
+func (b *Bus) AnnounceRoute(device string, generation int64) {
+	b.mu.Lock()
+	b.addRoute(Route{Device: device, Generation: generation})
+	b.mu.Unlock()
+	b.announced.Add(1)
+	b.wakeSender()
+}
+
+// AnnounceMembers says that the conversation's members or mode changed.
+func (b *Bus) AnnounceMembers(conv string) {
+	b.mu.Lock()
+	b.addMembers(conv)
+	b.mu.Unlock()
+	b.announced.Add(1)
+	b.wakeSender()
+}
+
+func (b *Bus) wakeSender() {
+	select {
+	case b.wake <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// Stats is a snapshot.
+func (b *Bus) Stats() Stats {
+	return Stats{Announced: b.announced.Load(), Merged: b.merged.Load(), Dropped: b.dropped.Load(),
+		Notifies: b.notifies.Load(), Received: b.received.Load(), Malformed: b.malformed.Load(),
+		Reconnects: b.reconnects.Load(), Waiting: b.waiting(), Listening: b.listening.Load()}
+}
+
+func (b *Bus) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waitingLocked()
+}
+
+// waitingLocked counts what waits; mu must be held.
+func (b *Bus) waitingLocked() int { return len(b.heads) + len(b.routes) + len(b.members) }
+
+// full drops the announcement at hand if too many wait; mu must be held.
+func (b *Bus) full() bool {
+	if b.waitingLocked() < b.cfg.MaxWaiting {
+		return false
+	}
+	b.dropped.Add(1)
+	return true
+}
+
+// addHead merges h with what waits for its conversation; mu must be held.
+func (b *Bus) addHead(h im.Head) {
+	old, waits := b.heads[h.Conv]
+	switch {
+	case waits:
+		b.merged.Add(1)
+		h.From, h.To = min(h.From, old.From), max(h.To, old.To)
+	case b.full():
+		return
+	}
+	b.heads[h.Conv] = h
+}
+
+// addRoute keeps the highest generation of a device; mu must be held.
+func (b *Bus) addRoute(r Route) {
+	old, waits := b.routes[r.Device]
+	switch {
+	case waits:
+		b.merged.Add(1)
+	case b.full():
+		return
+	}
+	b.routes[r.Device] = max(old, r.Generation)
+}
+
+// addMembers notes the conversation once; mu must be held.
+func (b *Bus) addMembers(conv string) {
+	_, waits := b.members[conv]
+	switch {
+	case waits:
+		b.merged.Add(1)
+	case b.full():
+		return
+	}
+	b.members[conv] = struct{}{}
+}
+
+// take removes and returns all that waits.
+func (b *Bus) take() *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := &batch{origin: b.origin}
+	for _, h := range b.heads {
+		out.heads = append(out.heads, h)
+	}
+	for device, gen := range b.routes {
+		out.routes = append(out.routes, Route{Device: device, Generation: gen})
+	}
+	for conv := range b.members {
+		out.members = append(out.members, conv)
+	}
+	clear(b.heads)
+	clear(b.routes)
+	clear(b.members)
+	return out
+}
+
+// putBack returns what could not be sent, under the same limit.
+func (b *Bus) putBack(out *batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, h := range out.heads {
+		b.addHead(h)
+	}
+	for _, r := range out.routes {
+		b.addRoute(r)
+	}
+	for _, conv := range out.members {
+		b.addMembers(conv)
+	}
+}
+
+// connect opens one of the two connections.
+func (b *Bus) connect(ctx context.Context, role string, settings map[string]string) (*pgx.Conn, error) {
+	pool, err := pgxpool.ParseConfig(b.cfg.URL) // as the store reads it: pool_… parameters may stand in the URL
+	if err != nil {
+		return nil, fmt.Errorf("bus: %w", err)
+	}
+	cfg := pool.ConnConfig
+	cfg.RuntimeParams["application_name"] = "imbench bus " + role + " " + b.cfg.Gateway
+	for k, v := range settings {
+		cfg.RuntimeParams[k] = v
+	}
+	cfg.ConnectTimeout = ioTimeout
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("bus: %w: %w", im.ErrUnavailable, err)
+	}
+	return conn, nil
+}
