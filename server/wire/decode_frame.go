@@ -1,0 +1,287 @@
+package wire
+
+import "fmt"
+
+// DecodeFrame reads one frame from the gateway into f, in one pass. Strings share one copy of the frame: whoever keeps
+// one for long clones it. The capacity of f.Events and f.Convs is used again. Unknown fields and unknown types are passed
+// over, as a client must; a missing epoch of an event is 1.
+func DecodeFrame(p []byte, f *Frame) error {
+	*f = Frame{Events: f.Events[:0], Convs: f.Convs[:0]}
+	d := frameDecoder{scanner: scanner{s: string(p)}}
+	err := d.object(f, frameMember)
+	if err == nil {
+		err = d.end()
+	}
+	if err != nil {
+		return fmt.Errorf("wire: at byte %d: %w", d.i, err)
+	}
+	return nil
+}
+
+type frameDecoder struct{ scanner }
+
+// object reads an object into f, handing each member to the given function.
+func (d *frameDecoder) object(f *Frame, member func(*frameDecoder, *Frame, string) error) error {
+	more, err := d.begin('{', '}')
+	for more && err == nil {
+		var k string
+		if k, err = d.key(); err != nil {
+			break
+		}
+		if err = member(d, f, k); err == nil {
+			more, err = d.next('}')
+		}
+	}
+	return err
+}
+
+// array calls element for each element of an array.
+func (d *frameDecoder) array(element func() error) error {
+	more, err := d.begin('[', ']')
+	for more && err == nil {
+		if err = element(); err == nil {
+			more, err = d.next(']')
+		}
+	}
+	return err
+}
+
+func (d *frameDecoder) string(to *string) error {
+	v, _, err := d.str()
+	*to = v
+	return err
+}
+
+func (d *frameDecoder) bool(to *bool) error {
+	d.space()
+	l, err := d.literal()
+	*to = l == "true"
+	if err == nil && l == "null" {
+		err = errValue
+	}
+	return err
+}
+
+// integer reads into any of our integer types; a number that does not fit is an error.
+func integer[T int | int32 | int64](d *frameDecoder, to *T) error {
+	v, ok, err := d.num()
+	*to = T(v)
+	if err == nil && (!ok || int64(*to) != v) {
+		err = errNumber
+	}
+	return err
+}
+
+func frameMember(d *frameDecoder, f *Frame, k string) error {
+	switch k {
+	case "t":
+		return d.string((*string)(&f.T))
+	case "rid":
+		return d.string(&f.RID)
+	case "ev":
+		return d.event(&f.Ev)
+	case "conv":
+		return d.string(&f.Conv)
+	case "seq":
+		return integer(d, &f.Seq)
+	case "mid":
+		return d.string(&f.MID)
+	case "dup":
+		return d.bool(&f.Dup)
+	case "epoch":
+		return integer(d, &f.Epoch)
+	case "delivered":
+		return integer(d, &f.Delivered)
+	case "head":
+		return integer(d, &f.Head)
+	case "why":
+		return d.string(&f.Why)
+	case "events":
+		return d.array(func() error {
+			f.Events = append(f.Events, Event{})
+			return d.event(&f.Events[len(f.Events)-1])
+		})
+	case "min_seq":
+		return integer(d, &f.MinSeq)
+	case "next_after":
+		return integer(d, &f.NextAfter)
+	case "has_more":
+		return d.bool(&f.HasMore)
+	}
+	return rareMember(d, f, k)
+}
+
+// rareMember has the fields of frames that are not frequent.
+func rareMember(d *frameDecoder, f *Frame, k string) error {
+	switch k {
+	case "convs":
+		return d.array(func() error {
+			f.Convs = append(f.Convs, ConvState{})
+			return d.convState(&f.Convs[len(f.Convs)-1])
+		})
+	case "more":
+		return d.bool(&f.More)
+	case "next":
+		return d.string(&f.Next)
+	case "code":
+		return d.string((*string)(&f.Code))
+	case "message":
+		return d.string(&f.Message)
+	case "retry_after_ms":
+		return integer(d, &f.RetryAfterMS)
+	case "conn":
+		return integer(d, &f.Conn)
+	case "generation":
+		return integer(d, &f.Generation)
+	case "heartbeat_ms":
+		return integer(d, &f.HeartbeatMS)
+	case "gateway":
+		return d.string(&f.Gateway)
+	case "environment":
+		return d.string(&f.Environment)
+	case "limits":
+		return d.object(f, limitsMember)
+	}
+	return d.skip(1)
+}
+
+func limitsMember(d *frameDecoder, f *Frame, k string) error {
+	switch k {
+	case "max_frame":
+		return integer(d, &f.Limits.MaxFrame)
+	case "max_body":
+		return integer(d, &f.Limits.MaxBody)
+	case "sync_limit":
+		return integer(d, &f.Limits.SyncLimit)
+	case "ack_delay_ms":
+		return integer(d, &f.Limits.AckDelayMS)
+	case "ack_every":
+		return integer(d, &f.Limits.AckEvery)
+	case "sends_in_flight":
+		return integer(d, &f.Limits.SendsInFlight)
+	}
+	return d.skip(2)
+}
+
+// event reads an event's object. It is written out, as most frames are one of these.
+func (d *frameDecoder) event(e *Event) error {
+	*e = Event{Epoch: 1}
+	more, err := d.begin('{', '}')
+	for more && err == nil {
+		var k string
+		if k, err = d.key(); err != nil {
+			break
+		}
+		switch k {
+		case "conv":
+			err = d.string(&e.Conv)
+		case "seq":
+			err = integer(d, &e.Seq)
+		case "epoch":
+			err = integer(d, &e.Epoch)
+		case "kind":
+			err = d.string(&e.Kind)
+		case "mid":
+			err = d.string(&e.MID)
+		case "sender":
+			err = d.string(&e.Sender)
+		case "cmid":
+			err = d.string(&e.CMID)
+		case "body":
+			err = d.string(&e.Body)
+		case "user":
+			err = d.string(&e.User)
+		case "target":
+			err = integer(d, &e.Target)
+		case "at":
+			err = integer(d, &e.At)
+		default:
+			err = d.skip(2)
+		}
+		if err == nil {
+			more, err = d.next('}')
+		}
+	}
+	return err
+}
+
+func (d *frameDecoder) convState(c *ConvState) error {
+	*c = ConvState{Epoch: 1}
+	more, err := d.begin('{', '}')
+	for more && err == nil {
+		var k string
+		if k, err = d.key(); err != nil {
+			break
+		}
+		switch k {
+		case "conv":
+			err = d.string(&c.Conv)
+		case "kind":
+			err = d.string(&c.Kind)
+		case "mode":
+			err = d.string(&c.Mode)
+		case "head":
+			err = integer(d, &c.Head)
+		case "min_seq":
+			err = integer(d, &c.MinSeq)
+		case "epoch":
+			err = integer(d, &c.Epoch)
+		case "delivered":
+			err = integer(d, &c.Delivered)
+		case "read":
+			err = integer(d, &c.Read)
+		case "unread":
+			err = integer(d, &c.Unread)
+		default:
+			err = d.skip(2)
+		}
+		if err == nil {
+			more, err = d.next('}')
+		}
+	}
+	return err
+}
+
+// PeekType returns the type of a frame without reading the rest of it, or "" if it has none that we know.
+func PeekType(p []byte) Type {
+	const lead = `{"t":"`
+	if len(p) > len(lead) && string(p[:len(lead)]) == lead {
+		rest := p[len(lead):]
+		for i, b := range rest {
+			if b == '"' {
+				return known(rest[:i])
+			}
+			if b == '\\' || i > 16 {
+				break
+			}
+		}
+	}
+	// Some other order, or white space: read it in full.
+	c := scanner{s: string(p)}
+	more, err := c.begin('{', '}')
+	for more && err == nil {
+		var k string
+		if k, err = c.key(); err != nil {
+			break
+		}
+		if k == "t" && c.space() == '"' {
+			v, _, _ := c.str()
+			return known([]byte(v))
+		}
+		if err = c.skip(1); err == nil {
+			more, err = c.next('}')
+		}
+	}
+	return ""
+}
+
+// known returns the constant of a type's name, so that a peek keeps nothing of the frame.
+func known(b []byte) Type {
+	for _, t := range [...]Type{TEvent, THint, TSent, TAcked, TSynced, TSend, TAck, TSync, TPing, TPong, THello, TWelcome,
+		TSub, TSubbed, TOpen, TOpened, TClose, TClosed, TConvs, TConvlist, TDrain, TError} {
+		if string(t) == string(b) {
+			return t
+		}
+	}
+	return ""
+}
