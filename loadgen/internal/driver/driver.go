@@ -1,0 +1,88 @@
+// Package driver runs one load from end to end: it brings the devices online, starts their sends when the plan says so,
+// waits until every device has all that it is owed, and takes the devices down again.
+package driver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/device"
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/protocol"
+)
+
+// Phase is a part of a run.
+type Phase string
+
+// The phases, in order.
+const (
+	Connect  Phase = "connect"
+	Warmup   Phase = "warmup"
+	Measure  Phase = "measure"
+	Cooldown Phase = "cooldown" // arrivals go on for Config.Tail, so that the window's end is like its middle
+	Settle   Phase = "settle"
+	Close    Phase = "close"
+	Finished Phase = "finished"
+)
+
+// Config is one run. All fields without "default" must be set.
+type Config struct {
+	Wire       protocol.Wire
+	Population *population.Population
+	Arrivals   population.Arrivals
+	Targets    []string                  // http(s):// or ws(s)://; the i-th connected device uses target i mod n
+	Tokens     func(device int32) string // bearer tokens
+	Sink       sample.Sink
+	Seed       uint64
+	RunID      uint32
+	BodySize   func(index int64) int // bytes of each message's body
+	Device     device.Config
+
+	ConnectRate                   float64       // connections started per second
+	ConnectTimeout                time.Duration // for all of them; default: time at ConnectRate + 30 s
+	Warmup, Measure, Tail, Settle time.Duration
+
+	// OnPhase is told each phase as it begins. For Measure the time is that from which the window counts, by intended
+	// time: [t, t+Config.Measure). It comes before the first sample of the window, possibly a moment before t.
+	OnPhase func(Phase, clock.Time)
+	// Counters, if given, can be read while the run goes on.
+	Counters *Counters
+}
+
+// Result says how far a run got.
+type Result struct {
+	Ended                Phase      // Finished, or the phase in which the run was cancelled or broke
+	Interrupted          bool       // the context was cancelled
+	Settled              bool       // every device was caught up and acknowledged before the end
+	Unsettled            []string   // devices that were not, with what they lack; the first 20
+	LoadStart            clock.Time // intended time of plan offset 0
+	WindowFrom, WindowTo clock.Time // 0 = the window was not reached
+	Final                Snapshot
+}
+
+// TargetError is a target that refuses, is no gateway, or went away. The run cannot go on.
+type TargetError struct {
+	Target string
+	Lost   bool // it had been there, and went away in mid-run
+	Err    error
+}
+
+// Error names the target and what it answered.
+func (e *TargetError) Error() string {
+	if e.Lost {
+		return fmt.Sprintf("lost %s: %v", e.Target, e.Err)
+	}
+	return fmt.Sprintf("cannot use %s: %v", e.Target, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *TargetError) Unwrap() error { return e.Err }
+
+// Run drives one load. It returns a *TargetError, a *FileLimitError or a *ConnectError with what there is of a Result;
+// a cancelled context is no error (Result.Interrupted says so).
+func Run(ctx context.Context, cfg Config) (Result, error) {
+	return run(ctx, cfg)
+}
