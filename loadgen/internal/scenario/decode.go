@@ -1,0 +1,176 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxFile bounds a scenario file; a larger one is refused before it is parsed.
+const maxFile = 1 << 20
+
+// decoder walks a YAML tree along the types of Scenario and collects what is wrong.
+type decoder struct {
+	Error
+	file  string
+	lines []string
+	at    map[string]*token.Position // where each field that the file gives stands, by path
+}
+
+func (d *decoder) decode(src []byte, s *Scenario) {
+	d.lines = strings.Split(strings.ReplaceAll(string(src), "\r\n", "\n"), "\n")
+	if len(src) > maxFile {
+		d.Problems = append(d.Problems, Problem{Where: d.file, Message: fmt.Sprintf("larger than %d bytes", maxFile)})
+		return
+	}
+	tree, err := parser.ParseBytes(src, 0)
+	if err != nil {
+		d.syntax(err)
+		return
+	}
+	if len(tree.Docs) > 1 && tree.Docs[1].Body != nil {
+		d.problem(tree.Docs[1].Body.GetToken().Position, "a scenario is one YAML document, and here begins a second")
+	}
+	if len(tree.Docs) == 0 || tree.Docs[0].Body == nil {
+		return // an empty file is a scenario of defaults
+	}
+	d.section(tree.Docs[0].Body, reflect.ValueOf(s).Elem(), "")
+}
+
+func (d *decoder) syntax(err error) {
+	var at *token.Position
+	message := err.Error()
+	var positioned yaml.Error
+	if errors.As(err, &positioned) {
+		message = positioned.GetMessage()
+		if t := positioned.GetToken(); t != nil {
+			at = t.Position
+		}
+	}
+	d.problem(at, "not valid YAML: %s", message)
+}
+
+func (d *decoder) problem(at *token.Position, format string, args ...any) {
+	p := Problem{Where: d.file, Message: fmt.Sprintf(format, args...)}
+	if at != nil {
+		p.Line, p.Column = at.Line, at.Column
+		if at.Line >= 1 && at.Line <= len(d.lines) {
+			p.text = d.lines[at.Line-1]
+		}
+	}
+	d.Problems = append(d.Problems, p)
+}
+
+// section decodes a mapping into a struct.
+func (d *decoder) section(n ast.Node, v reflect.Value, path string) {
+	known := fields(v.Type())
+	entries, ok := entriesOf(n)
+	if !ok {
+		d.problem(n.GetToken().Position, "%s must hold fields (%s), one a line", sectionName(path), strings.Join(names(known), ", "))
+		return
+	}
+	for _, e := range entries {
+		key := e.Key.GetToken()
+		f, ok := find(known, key.Value)
+		if !ok {
+			d.problem(key.Position, "unknown field %q in %s; %s", key.Value, sectionName(path), nearest(key.Value, names(known)))
+			continue
+		}
+		p := join(path, f.name)
+		d.at[p] = e.Value.GetToken().Position
+		d.value(e.Value, v.FieldByIndex(f.Index), p, key.Position)
+	}
+}
+
+func (d *decoder) value(n ast.Node, v reflect.Value, path string, key *token.Position) {
+	switch n.(type) {
+	case *ast.NullNode:
+		d.problem(key, "%s has no value", path)
+		return
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
+		d.problem(n.GetToken().Position, "anchors, aliases and tags are not used in scenarios")
+		return
+	}
+	switch {
+	case isSection(v.Type()):
+		d.section(n, v, path)
+	case v.Kind() == reflect.Slice:
+		d.list(n, v, path)
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), path, key)
+	default:
+		text, ok := scalar(n)
+		if !ok {
+			d.problem(n.GetToken().Position, "%s takes a single value", path)
+		} else if err := setScalar(v, text); err != nil {
+			d.problem(n.GetToken().Position, "%s: %v", path, err)
+		}
+	}
+}
+
+func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
+	seq, ok := n.(*ast.SequenceNode)
+	if !ok {
+		d.problem(n.GetToken().Position, "%s must be a list", path)
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
+	for i, item := range seq.Values {
+		p := fmt.Sprintf("%s[%d]", path, i)
+		d.at[p] = item.GetToken().Position
+		d.value(item, v.Index(i), p, item.GetToken().Position)
+	}
+}
+
+func entriesOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		return m.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{m}, true
+	}
+	return nil, false
+}
+
+// scalar is the text of a plain, quoted or block value.
+func scalar(n ast.Node) (string, bool) {
+	switch s := n.(type) {
+	case *ast.StringNode:
+		return s.Value, true
+	case *ast.LiteralNode:
+		return s.Value.Value, true
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
+
+func find(list []field, name string) (field, bool) {
+	for _, f := range list {
+		if f.name == name {
+			return f, true
+		}
+	}
+	return field{}, false
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func sectionName(path string) string {
+	if path == "" {
+		return "the scenario"
+	}
+	return path
+}

@@ -1,0 +1,178 @@
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/token"
+
+	"imbench/scenarios"
+)
+
+// ErrUnknown is a name that is neither a shipped scenario nor a file.
+var ErrUnknown = errors.New("unknown scenario")
+
+// Load reads a shipped scenario by its name, or else a file, and applies the -set arguments (each "a.b=c", in order).
+// Errors: ErrUnknown (with the nearest name), the file system's, and *Error with all that is wrong.
+func Load(nameOrFile string, set ...string) (*Scenario, error) {
+	file := nameOrFile + ".yaml"
+	src, err := scenarios.FS.ReadFile(file)
+	if err != nil {
+		file = nameOrFile
+		src, err = os.ReadFile(file)
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
+		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, nameOrFile, nearest(nameOrFile, Names()))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", nameOrFile, err)
+	}
+	return Parse(file, src, set...)
+}
+
+// Parse reads a scenario from memory; file names it in messages. The error is an *Error.
+func Parse(file string, src []byte, set ...string) (*Scenario, error) {
+	s := &Scenario{source: src}
+	setDefaults(reflect.ValueOf(s).Elem())
+	d := &decoder{file: file, at: map[string]*token.Position{}}
+	d.decode(src, s)
+	if s.Name == "" {
+		s.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+	}
+	from := map[string]string{} // path → the -set argument that gave it
+	for _, arg := range set {
+		path, err := s.override(arg)
+		if err != nil {
+			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: err.Error()})
+			continue
+		}
+		s.overrides = append(s.overrides, arg)
+		from[path] = arg
+	}
+	if len(d.Problems) > 0 {
+		return nil, d.orNil()
+	}
+	for _, i := range s.issues() {
+		if arg, ok := from[i.path]; ok {
+			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
+		} else {
+			d.problem(d.at[i.path], "%s: %s", i.path, i.message)
+		}
+	}
+	if err := d.orNil(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// override applies one "a.b=c" and returns the path.
+func (s *Scenario) override(arg string) (string, error) {
+	path, text, ok := strings.Cut(arg, "=")
+	if !ok {
+		return "", errors.New("must look like load.group_rate=250/s")
+	}
+	path = strings.TrimSpace(path)
+	v, ok := lookup(reflect.ValueOf(s).Elem(), path)
+	if !ok {
+		return "", fmt.Errorf("unknown field %q; %s", path, nearest(path, Paths()))
+	}
+	text = strings.TrimSpace(text)
+	if v.Type() == reflect.TypeFor[[]string]() {
+		v.Set(reflect.ValueOf(strings.Split(text, ",")))
+		return path, nil
+	}
+	if err := setScalar(v, text); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return path, nil
+}
+
+func lookup(v reflect.Value, path string) (reflect.Value, bool) {
+	name, rest, deeper := strings.Cut(path, ".")
+	f, ok := find(fields(v.Type()), name)
+	if !ok {
+		return v, false
+	}
+	target := v.FieldByIndex(f.Index)
+	if isSection(f.Type) {
+		if !deeper {
+			return v, false
+		}
+		return lookup(target, rest)
+	}
+	settable := f.Type.Kind() != reflect.Slice || f.Type.Elem().Kind() == reflect.String
+	return target, settable && !deeper
+}
+
+// Paths lists every field that -set can change.
+func Paths() []string { return paths(reflect.TypeFor[Scenario](), "") }
+
+func paths(t reflect.Type, prefix string) []string {
+	var all []string
+	for _, f := range fields(t) {
+		p := join(prefix, f.name)
+		if isSection(f.Type) {
+			all = append(all, paths(f.Type, p)...)
+		} else if f.name != "criteria" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Names lists the shipped scenarios, sorted.
+func Names() []string {
+	files, err := fs.Glob(scenarios.FS, "*.yaml")
+	if err != nil {
+		return nil // only a bad pattern, and this one is constant
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(f, ".yaml")
+	}
+	slices.Sort(files)
+	return files
+}
+
+// List loads every shipped scenario.
+func List() ([]*Scenario, error) {
+	var all []*Scenario
+	for _, name := range Names() {
+		s, err := Load(name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Bytes is the scenario as used, to be kept with the run: the file itself, or, if -set changed something, the whole
+// effective scenario under a comment that names the changes. Parse takes it back.
+func (s *Scenario) Bytes() ([]byte, error) {
+	if len(s.overrides) == 0 && s.source != nil {
+		return s.source, nil
+	}
+	var b bytes.Buffer
+	for _, o := range s.overrides {
+		fmt.Fprintf(&b, "# -set %s\n", strings.ReplaceAll(o, "\n", " "))
+	}
+	err := yaml.NewEncoder(&b).Encode(s)
+	if err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// SetSeed changes the seed as -set seed=N does.
+func (s *Scenario) SetSeed(seed uint64) {
+	s.Seed = seed
+	s.overrides = append(s.overrides, fmt.Sprintf("seed=%d", seed))
+}

@@ -1,0 +1,96 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a scenario.
+type Problem struct {
+	Where   string // the file's name, or the -set argument
+	Line    int    // 1-based; 0 = not in the file (a default or a -set)
+	Column  int    // 1-based, in characters
+	Message string
+	text    string // the line
+}
+
+// Error is every problem of a scenario at once; it is what Load and Set return for a scenario that is wrong.
+type Error struct{ Problems []Problem }
+
+// Error has a line for each problem, and below it the source line with a caret.
+func (e *Error) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if p.Line == 0 {
+			fmt.Fprintf(&b, "%s: %s", p.Where, p.Message)
+			continue
+		}
+		fmt.Fprintf(&b, "%s:%d:%d: %s\n", p.Where, p.Line, p.Column, p.Message)
+		fmt.Fprintf(&b, "%5d | %s\n", p.Line, p.text)
+		fmt.Fprintf(&b, "      | %s^", indentTo(p.text, p.Column))
+	}
+	return b.String()
+}
+
+// indentTo is blank as wide as the line's first column−1 characters: tabs stay tabs.
+func indentTo(line string, column int) string {
+	var b strings.Builder
+	for i, r := range []rune(line) {
+		if i >= column-1 {
+			break
+		}
+		if r != '\t' {
+			r = ' '
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// orNull is err as an error, or nil if nothing is wrong.
+func (e *Error) orNil() error {
+	if len(e.Problems) == 0 {
+		return nil
+	}
+	return e
+}
+
+// nearest is the known name most like the given one, as a hint to append to a message; empty if none is like it.
+func nearest(name string, known []string) string {
+	best, distance := "", 1+len(name)/2
+	for _, k := range known {
+		if d := editDistance(name, k); d < distance {
+			best, distance = k, d
+		}
+	}
+	if best == "" {
+		return "known: " + strings.Join(known, ", ")
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
+
+// editDistance counts inserted, deleted, replaced and exchanged neighbouring characters (optimal string alignment).
+func editDistance(a, b string) int {
+	before, prev, cur := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		cur[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			cur[j] = min(prev[j]+1, cur[j-1]+1, prev[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				cur[j] = min(cur[j], before[j-2]+1)
+			}
+		}
+		before, prev, cur = prev, cur, before
+	}
+	return prev[len(b)]
+}
