@@ -1,0 +1,169 @@
+package rundir
+
+// Summary is summary.json.
+type Summary struct {
+	Run      string   `json:"run"`
+	Scenario string   `json:"scenario"`
+	Verdict  Verdict  `json:"verdict"`
+	Reasons  []string `json:"reasons,omitempty"` // why the verdict is not "passed"
+	Notes    []string `json:"notes,omitempty"`
+	WindowS  float64  `json:"window_s"`
+
+	// Sends intended in the measured window. Done = committed, whenever the reply came.
+	Offered       int64            `json:"offered"`
+	Started       int64            `json:"started"`
+	Done          int64            `json:"done"`
+	Failed        map[string]int64 `json:"failed,omitempty"` // by code
+	Censored      int64            `json:"censored"`         // unfinished at the end
+	OfferedRate   float64          `json:"offered_rate"`     // 1/s
+	AchievedRate  float64          `json:"achieved_rate"`    // 1/s
+	AchievedShare float64          `json:"achieved_share"`   // done ÷ offered
+
+	EffectiveAck float64 `json:"effective_ack"` // events applied (own sends included) an ack
+	NominalAck   float64 `json:"nominal_ack,omitempty"`
+
+	Metrics     map[string]Metric `json:"metrics"`
+	Criteria    []Criterion       `json:"criteria,omitempty"`
+	Ledger      LedgerSummary     `json:"ledger"`
+	Predictions []Prediction      `json:"predictions,omitempty"`
+	Generator   Generator         `json:"generator"`
+	Processes   []ProcessUse      `json:"processes,omitempty"`
+}
+
+// Metric is a latency distribution in milliseconds. With Count 0 the other figures mean nothing.
+type Metric struct {
+	Count     int64   `json:"count"`
+	P50       float64 `json:"p50_ms"`
+	P95       float64 `json:"p95_ms"`
+	P99       float64 `json:"p99_ms"`
+	P999      float64 `json:"p999_ms"`
+	Max       float64 `json:"max_ms"`
+	Mean      float64 `json:"mean_ms"`
+	Negative  int64   `json:"negative,omitempty"`   // values below zero: counted, in no histogram
+	OverRange int64   `json:"over_range,omitempty"` // recorded as the histogram's largest value
+	Censored  int64   `json:"censored,omitempty"`   // recorded with the time waited so far
+}
+
+// Criterion is one criterion's outcome. Value nil = no data, which misses.
+type Criterion struct {
+	Metric string   `json:"metric"`
+	Op     string   `json:"op"` // "<=", ">="
+	Limit  float64  `json:"limit"`
+	Unit   string   `json:"unit,omitempty"`
+	Value  *float64 `json:"value"`
+	Result string   `json:"result"`
+}
+
+// The results of a criterion.
+const (
+	Met       = "met"
+	NotMet    = "missed"
+	NoData    = "no data"
+	Unlimited = "observed" // shown beside the criteria, decides nothing
+)
+
+// Prediction is one row of "predicted, measured, error". Errors are signed fractions: measured ÷ predicted − 1 and
+// measured ÷ planned − 1. nil = not known.
+type Prediction struct {
+	Name      string   `json:"name"`
+	Unit      string   `json:"unit"`
+	Predicted float64  `json:"predicted"`
+	Low       float64  `json:"low"` // 95 % interval of the model
+	High      float64  `json:"high"`
+	Planned   *float64 `json:"planned"` // what the realised arrivals and population ask for
+	Measured  *float64 `json:"measured"`
+	Error     *float64 `json:"error"`
+	PlanError *float64 `json:"plan_error"`
+	Note      string   `json:"note,omitempty"`
+}
+
+// WithMeasured fills in Measured and both errors.
+func (p Prediction) WithMeasured(v float64) Prediction {
+	p.Measured = &v
+	p.Error, p.PlanError = relative(v, p.Predicted), nil
+	if p.Planned != nil {
+		p.PlanError = relative(v, *p.Planned)
+	}
+	return p
+}
+
+func relative(v, of float64) *float64 {
+	if of == 0 {
+		return nil
+	}
+	e := v/of - 1
+	return &e
+}
+
+// LedgerSummary is the proof of delivery in numbers: (message, device) pairs unless said otherwise.
+type LedgerSummary struct {
+	Expected   int64 `json:"expected"`  // messages of the log × connected devices of their members
+	Delivered  int64 `json:"delivered"` // applied, each counted once
+	Lost       int64 `json:"lost"`
+	Duplicated int64 `json:"duplicated"` // applied twice
+	Reordered  int64 `json:"reordered"`  // applied after a later one
+	Leaked     int64 `json:"leaked"`     // applied by a device that must not see it
+	Mismatched int64 `json:"mismatched"` // content differs from the log
+	Foreign    int64 `json:"foreign"`    // applied, but in no log
+	Unlogged   int64 `json:"unlogged"`   // messages: acknowledged by sent, but in no log
+	LoggedTwice int64 `json:"logged_twice"` // messages: the same plan index at two seqs
+	LogGaps    int64 `json:"log_gaps"` // seqs missing from a conversation's log
+
+	WireRepeats int64 `json:"wire_repeats"`       // seen again on the wire and not applied: no fault
+	Undelivered int64 `json:"undelivered"`        // not there yet when the run ended without a full settle: no fault
+	Unknown     int64 `json:"unknown"`            // sends without an answer
+	Committed   int64 `json:"unknown_committed"`  // of these, found in the log
+	Unresolved  int64 `json:"unknown_unresolved"` // of these, nothing could be found out
+
+	Messages   int64 `json:"messages"` // messages in the log
+	Settled    bool  `json:"settled"`  // the settle phase ran in full, so that what is missing is lost
+	Exported   bool  `json:"exported"` // compared with an export of the log, not only with the sent replies
+	Pairs      int64 `json:"pairs"`    // (device, conversation) pairs watched
+	BytesUsed  int64 `json:"bytes_used"`
+	Unverified int64 `json:"unverified"` // deliveries checked by digest only: the log's entry had been folded
+}
+
+// Broken says that a delivery promise was broken.
+func (l LedgerSummary) Broken() bool {
+	return l.Lost+l.Duplicated+l.Reordered+l.Leaked+l.Mismatched+l.Foreign+l.Unlogged+l.LoggedTwice+l.LogGaps > 0
+}
+
+// Ledger is ledger.json.
+type Ledger struct {
+	LedgerSummary
+	Counts   map[string]int64 `json:"counts,omitempty"` // culprits by kind, all of them
+	Culprits []Culprit        `json:"culprits,omitempty"`
+	Notes    []string         `json:"notes,omitempty"`
+}
+
+// Culprit names one broken promise.
+type Culprit struct {
+	Kind   string `json:"kind"` // lost, duplicated, reordered, leaked, mismatched, foreign, unlogged, logged_twice, log_gap
+	Device string `json:"device,omitempty"`
+	User   string `json:"user,omitempty"`
+	Conv   string `json:"conv"`
+	Seq    int64  `json:"seq"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// Generator says how honestly the load was driven.
+type Generator struct {
+	LateP50MS    float64 `json:"late_p50_ms"`
+	LateP99MS    float64 `json:"late_p99_ms"`
+	LateMaxMS    float64 `json:"late_max_ms"`
+	LateShare    float64 `json:"late_share"`    // of the sends in the window: later than LateLimitMS, or never started
+	LateLimitMS  float64 `json:"late_limit_ms"` // a tenth of the send criterion
+	CPUCores     float64 `json:"cpu_cores"`     // mean of the window
+	Dropped      int64   `json:"dropped"`       // samples lost: any makes the run invalid
+	GCPauseMaxMS float64 `json:"gc_pause_max_ms"`
+	HeapMaxBytes int64   `json:"heap_max_bytes"`
+	Goroutines   int64   `json:"goroutines_max"`
+}
+
+// ProcessUse is one process (or tree of processes) in the measured window.
+type ProcessUse struct {
+	Role        string  `json:"role"`
+	PID         int     `json:"pid"`
+	CPUCores    float64 `json:"cpu_cores"` // mean
+	RSSMaxBytes int64   `json:"rss_max_bytes"`
+}
