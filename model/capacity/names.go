@@ -1,4 +1,3 @@
-// Package capacity is the importable part of the capacity model.
 package capacity
 
 // Names of the figures that a run's table "predicted, measured, error" holds. The model predicts them, the plan counts
