@@ -1,14 +1,14 @@
 package capacity
 
-// Deliveries is D(n) = (n·d − 1)·p: how many devices a message in a conversation of n members is pushed to, in the mean.
+// Pushes is D(n) = (n·d − 1)·p: how many devices a message in a conversation of n members is pushed to, in the mean.
 // The sending device is not pushed its own event.
-func Deliveries(n, devices Count, online Share) float64 {
+func Pushes(n, devices Count, online Share) float64 {
 	return (float64(n*devices) - 1) * float64(online)
 }
 
-// DeliveriesBySender is D(n) = ((n−1)·d + E[d²]/E[d] − 1)·p, for senders drawn evenly among connected devices: people
+// PushesBySender is D(n) = ((n−1)·d + E[d²]/E[d] − 1)·p, for senders drawn evenly among connected devices: people
 // with two devices send more often. d is the mean and d2 the mean square of the devices a user has.
-func DeliveriesBySender(n, d, d2 Count, online Share) float64 {
+func PushesBySender(n, d, d2 Count, online Share) float64 {
 	return (float64((n-1)*d+d2/d) - 1) * float64(online)
 }
 
@@ -22,7 +22,7 @@ type part struct {
 
 func (in Inputs) parts() [3]part {
 	kind := func(share Share, n Count) part {
-		return part{float64(in.MessageRate) * float64(share), Deliveries(n, in.Devices, in.Online), float64(n), n > in.HintAbove}
+		return part{float64(in.MessageRate) * float64(share), Pushes(n, in.Devices, in.Online), float64(n), n > in.HintAbove}
 	}
 	return [3]part{
 		kind(in.GroupShare*(1-in.BigGroupShare), in.GroupSize),
@@ -50,8 +50,8 @@ func Predict(in Inputs) Table {
 	syncs := read * float64(in.SyncsPerEvent)
 	cursors := (pushes + read) / float64(in.AckEvery)
 	d := Derived{
-		DeliveriesPerGroupMessage:  Deliveries(in.GroupSize, in.Devices, in.Online),
-		DeliveriesPerDirectMessage: Deliveries(2, in.Devices, in.Online),
+		DeliveriesPerGroupMessage:  Pushes(in.GroupSize, in.Devices, in.Online),
+		DeliveriesPerDirectMessage: Pushes(2, in.Devices, in.Online),
 		FramesPerSecond:            pushes + hints,
 		CursorWritesPerSecond:      cursors,
 		SyncRepliesPerSecond:       syncs,
