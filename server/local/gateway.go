@@ -1,0 +1,172 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// readyLimit bounds the time from starting a gateway to its readiness; the
+// first one also creates the schema.
+const readyLimit = 60 * time.Second
+
+// gateway is one child process.
+type gateway struct {
+	role   string
+	cmd    *exec.Cmd
+	stdin  io.Closer // the child ends when this does
+	stderr *os.File
+	ready  listening
+	ended  chan struct{} // closed when the process has ended
+	err    error         // set before ended is closed
+	// expected is set before this process ends the child on purpose.
+	expected atomic.Bool
+}
+
+// listening is the line that a gateway prints when it accepts connections.
+type listening struct {
+	Listening string `json:"listening"` // host:port
+	Admin     string `json:"admin"`     // host:port
+	Gateway   string `json:"gateway"`
+}
+
+// startGateway starts the child and waits for its line. Afterwards the caller
+// owns the process and must call stop.
+func startGateway(ctx context.Context, role, logDir string, args, env []string) (g *gateway, err error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	g = &gateway{role: role, ended: make(chan struct{})}
+	if g.stderr, err = stderrFile(logDir, role); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			g.stderr.Close()
+		}
+	}()
+	// Not exec.CommandContext: the child outlives the start. Its limit on open
+	// files needs no raising: a Go program raises its own soft limit.
+	g.cmd = exec.Command(exe, args...)
+	g.cmd.Env = env
+	g.cmd.Stderr = g.stderr
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if g.stdin, err = g.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	stdout, childOut, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	g.cmd.Stdout = childOut
+	err = g.cmd.Start()
+	childOut.Close()
+	if err != nil {
+		stdout.Close()
+		return nil, fmt.Errorf("start %s: %w", role, err)
+	}
+	go func() { // ends with the process; stop waits for it
+		g.err = g.cmd.Wait()
+		close(g.ended)
+	}()
+	if err := g.awaitReady(ctx, stdout); err != nil {
+		g.stop(ctx, 0)
+		return nil, fmt.Errorf("%s: %w", role, err)
+	}
+	return g, nil
+}
+
+// awaitReady reads the child's line. It closes stdout when it returns: a
+// gateway prints nothing after that line.
+func (g *gateway) awaitReady(ctx context.Context, stdout *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("was not ready after %v", readyLimit))
+	defer cancel()
+	unblock := context.AfterFunc(ctx, func() { stdout.Close() })
+	defer func() {
+		if unblock() {
+			stdout.Close()
+		}
+	}()
+	line, err := bufio.NewReader(io.LimitReader(stdout, 1<<12)).ReadBytes('\n')
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, io.EOF) { // it ended, or closed its output, which no gateway does
+		return errors.New("ended before it was ready: " + g.said())
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, &g.ready); err != nil || g.ready.Listening == "" || g.ready.Admin == "" {
+		return fmt.Errorf("did not say where it listens but %q", line)
+	}
+	return nil
+}
+
+// stop ends the child: SIGTERM and the end of its input, then SIGKILL when
+// ctx ends or after limit. It waits for the process.
+func (g *gateway) stop(ctx context.Context, limit time.Duration) error {
+	g.expected.Store(true)
+	defer g.stderr.Close()
+	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	_ = g.stdin.Close()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-g.ended:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-g.ended: // both were ready
+		return nil
+	default:
+	}
+	_ = g.cmd.Process.Kill()
+	<-g.ended
+	return fmt.Errorf("%s did not stop in time and was killed", g.role)
+}
+
+// said returns the end of what the child wrote to its standard error.
+func (g *gateway) said() string {
+	const most = 1 << 10
+	fi, err := g.stderr.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	buf := make([]byte, min(fi.Size(), most))
+	if _, err := g.stderr.ReadAt(buf, fi.Size()-int64(len(buf))); err != nil && !errors.Is(err, io.EOF) {
+		return err.Error()
+	}
+	if text := strings.TrimSpace(string(buf)); text != "" {
+		return text
+	}
+	return "(it wrote nothing to standard error)"
+}
+
+// stderrFile returns dir/role.log, or without dir a file that has no name and
+// goes with its last user.
+func stderrFile(dir, role string) (*os.File, error) {
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		return os.OpenFile(filepath.Join(dir, role+".log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o644)
+	}
+	f, err := os.CreateTemp("", role+"-*.log")
+	if err != nil {
+		return nil, err
+	}
+	return f, os.Remove(f.Name())
+}

@@ -1,0 +1,199 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"imbench/server/internal/pgembed"
+)
+
+// Config says what to start.
+type Config struct {
+	Gateways    int      // how many; at least 1
+	GatewayArgs []string // flags for every gateway, after (and so before) the stack's own
+	GatewayEnv  []string // "NAME=value", likewise
+	Revision    string   // what the gateways tell as their build; empty: "dev"
+
+	PG          PGConfig
+	DatabaseURL string // use this database instead of a private PostgreSQL
+
+	Log    io.Writer // a line for each step that takes seconds; nil: none
+	LogDir string    // gets each gateway's log as gateway-N.log; empty: the logs are dropped
+}
+
+// PGConfig is the private PostgreSQL's configuration; the zero value is good.
+// Its Log is the stack's if it is nil.
+type PGConfig = pgembed.Config
+
+// Process is one process of the stack, for who measures them.
+type Process struct {
+	Role string // "gateway-1", "postgres"
+	PID  int
+	Tree bool // its children count too
+}
+
+// Exit says that a process of the stack ended by itself.
+type Exit struct {
+	Role string
+	Err  error // how it ended, with the end of what it said
+}
+
+// Stack is a running stack.
+type Stack struct {
+	Targets    []string // http://127.0.0.1:port, one a gateway
+	AdminURLs  []string // http://127.0.0.1:port, one a gateway
+	AdminToken string   // bearer token of the admin listeners
+
+	DatabaseURL     string
+	DatabaseVersion string // as "16.14"; empty with Config.DatabaseURL
+	DatabaseSource  string // "installed", "fetched", "given"; empty with Config.DatabaseURL
+
+	pg       *pgembed.Server // nil with Config.DatabaseURL
+	gateways []*gateway
+	exits    chan Exit
+	watchers sync.WaitGroup
+	stopping chan struct{}
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Start starts PostgreSQL and the gateways and waits until all accept
+// connections. ctx covers the start only. The caller must call Stop.
+//
+// Errors: those of a private PostgreSQL that cannot be found or started, ctx's
+// error, or what a gateway said when it ended too soon. Nothing is left
+// running then.
+func Start(ctx context.Context, cfg Config) (*Stack, error) {
+	if cfg.Gateways < 1 {
+		return nil, fmt.Errorf("a stack needs at least one gateway, not %d", cfg.Gateways)
+	}
+	s := &Stack{AdminToken: rand.Text(), DatabaseURL: cfg.DatabaseURL,
+		exits: make(chan Exit, cfg.Gateways+1), stopping: make(chan struct{})}
+	if err := s.start(ctx, cfg); err != nil {
+		return nil, errors.Join(err, s.Stop(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
+	if cfg.DatabaseURL == "" {
+		if cfg.PG.Log == nil {
+			cfg.PG.Log = cfg.Log
+		}
+		if s.pg, err = pgembed.Start(ctx, cfg.PG); err != nil {
+			return err
+		}
+		s.DatabaseURL, s.DatabaseVersion, s.DatabaseSource = s.pg.URL(""), s.pg.Version, s.pg.Source
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	// The database's URL may hold a password: by environment, since arguments
+	// are shown to everyone on the machine.
+	env := append(os.Environ(), roleEnv+"="+roleGateway, revisionEnv+"="+cfg.Revision,
+		"DATABASE_URL="+s.DatabaseURL, "IM_TOKEN_KEY="+hex.EncodeToString(key), "IM_ADMIN_TOKEN="+s.AdminToken)
+	env = append(env, cfg.GatewayEnv...)
+	started := make([]*gateway, cfg.Gateways)
+	errs := make([]error, cfg.Gateways)
+	var wg sync.WaitGroup
+	for i := range started {
+		wg.Go(func() {
+			n := strconv.Itoa(i + 1)
+			args := append([]string{"-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0",
+				"-environment", "embedded", "-gateway-id", "g" + n}, cfg.GatewayArgs...)
+			started[i], errs[i] = startGateway(ctx, "gateway-"+n, cfg.LogDir, args, env)
+		})
+	}
+	wg.Wait()
+	for _, g := range started {
+		if g != nil {
+			s.gateways = append(s.gateways, g)
+			s.Targets = append(s.Targets, "http://"+g.ready.Listening)
+			s.AdminURLs = append(s.AdminURLs, "http://"+g.ready.Admin)
+		}
+	}
+	s.watch()
+	return errors.Join(errs...)
+}
+
+// watch starts a goroutine a process that reports its end; Stop waits for them.
+func (s *Stack) watch() {
+	for _, g := range s.gateways {
+		s.watchers.Go(func() {
+			select {
+			case <-g.ended:
+				if !g.expected.Load() {
+					s.exits <- Exit{Role: g.role, Err: fmt.Errorf("%s ended by itself (%v): %s", g.role, g.err, g.said())}
+				}
+			case <-s.stopping:
+			}
+		})
+	}
+	if s.pg == nil {
+		return
+	}
+	s.watchers.Go(func() {
+		select {
+		case <-s.pg.Exited():
+			s.exits <- Exit{Role: "postgres", Err: errors.New("PostgreSQL ended by itself")}
+		case <-s.stopping:
+		}
+	})
+}
+
+// Exited gets a report for each process that ended without Stop or Kill. It is
+// never closed, and holds all reports there can be.
+func (s *Stack) Exited() <-chan Exit { return s.exits }
+
+// Processes returns the stack's processes as started, the gateways in order.
+func (s *Stack) Processes() []Process {
+	var ps []Process
+	for _, g := range s.gateways {
+		ps = append(ps, Process{Role: g.role, PID: g.cmd.Process.Pid})
+	}
+	if s.pg != nil {
+		ps = append(ps, Process{Role: "postgres", PID: s.pg.PID(), Tree: true})
+	}
+	return ps
+}
+
+// Kill sends sig to gateway i, counted from 0, on purpose: its end is not
+// reported by Exited. It is an error if that gateway has ended.
+func (s *Stack) Kill(i int, sig os.Signal) error {
+	if i < 0 || i >= len(s.gateways) {
+		return fmt.Errorf("there is no gateway %d among %d", i, len(s.gateways))
+	}
+	s.gateways[i].expected.Store(true)
+	return s.gateways[i].cmd.Process.Signal(sig)
+}
+
+// stopLimit bounds a gateway's orderly end.
+const stopLimit = 15 * time.Second
+
+// Stop ends the gateways in order, killing those that take longer than ctx or
+// 15 s, then PostgreSQL, and removes what the stack made. It waits until that
+// is done. Later calls wait for the first and return its result.
+func (s *Stack) Stop(ctx context.Context) error {
+	s.stopOnce.Do(func() {
+		close(s.stopping)
+		errs := make([]error, len(s.gateways)+1)
+		var wg sync.WaitGroup
+		for i, g := range s.gateways {
+			wg.Go(func() { errs[i] = g.stop(ctx, stopLimit) })
+		}
+		wg.Wait()
+		s.watchers.Wait()
+		if s.pg != nil {
+			errs[len(s.gateways)] = s.pg.Stop()
+		}
+		s.stopErr = errors.Join(errs...)
+	})
+	return s.stopErr
+}
