@@ -145,7 +145,7 @@ func number(v reflect.Value) (x float64, ok bool) {
 // outside says in words which bound of its tags the value breaks; empty if none.
 func (f field) outside(v reflect.Value) string {
 	if enum := f.Tag.Get("enum"); enum != "" && !contains(strings.Split(enum, ","), v.String()) {
-		return fmt.Sprintf("%s is %q and must be one of %s", f.name, v.String(), strings.ReplaceAll(enum, ",", ", "))
+		return fmt.Sprintf("must be one of %[2]s, and is %[1]q", v.String(), strings.ReplaceAll(enum, ",", ", "))
 	}
 	x, ok := number(v)
 	if !ok {
@@ -164,13 +164,13 @@ func (f field) outside(v reflect.Value) string {
 		return y, text, true
 	}
 	if low, text, ok := bound("min"); ok && x < low {
-		return fmt.Sprintf("%s is %v and must be at least %s", f.name, v.Interface(), text)
+		return fmt.Sprintf("must be at least %s, and is %v", text, v.Interface())
 	}
 	if low, text, ok := bound("above"); ok && x <= low {
-		return fmt.Sprintf("%s is %v and must be more than %s", f.name, v.Interface(), text)
+		return fmt.Sprintf("must be more than %s, and is %v", text, v.Interface())
 	}
 	if high, text, ok := bound("max"); ok && x > high {
-		return fmt.Sprintf("%s is %v and must be at most %s", f.name, v.Interface(), text)
+		return fmt.Sprintf("must be at most %s, and is %v", text, v.Interface())
 	}
 	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,7 +28,7 @@ func Load(nameOrFile string, set ...string) (*Scenario, error) {
 	src, err := scenarios.FS.ReadFile(file)
 	if err != nil {
 		file = nameOrFile
-		src, err = os.ReadFile(file)
+		src, err = readFile(file)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, nameOrFile, nearest(nameOrFile, Names()))
@@ -36,6 +37,16 @@ func Load(nameOrFile string, set ...string) (*Scenario, error) {
 		return nil, fmt.Errorf("scenario %s: %w", nameOrFile, err)
 	}
 	return Parse(file, src, set...)
+}
+
+// readFile reads no more than what decode needs to see that a file is too large.
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	return src, errors.Join(err, f.Close())
 }
 
 // Parse reads a scenario from memory; file names it in messages. The error is an *Error.
@@ -57,10 +68,11 @@ func Parse(file string, src []byte, set ...string) (*Scenario, error) {
 		s.overrides = append(s.overrides, arg)
 		from[path] = arg
 	}
-	if len(d.Problems) > 0 {
-		return nil, d.orNil()
+	issues := s.issues()
+	if len(d.Problems) > 0 { // how fields fit together says nothing where one was not read
+		issues = ranges(reflect.ValueOf(s).Elem(), "")
 	}
-	for _, i := range s.issues() {
+	for _, i := range issues {
 		if arg, ok := from[i.path]; ok {
 			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
 		} else {

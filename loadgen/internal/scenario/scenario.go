@@ -34,7 +34,7 @@ type Scenario struct {
 
 // Population says who exists. Counts are exact, which users and devices they fall on follows from the seed.
 type Population struct {
-	Users            int `yaml:"users" unit:"users" default:"9000" min:"2" max:"10000000" doc:"users in all"`
+	Users            int `yaml:"users" unit:"users" default:"9000" min:"2" max:"1000000" doc:"users in all"`
 	TwoDeviceUsers   int `yaml:"two_device_users" unit:"users" default:"5400" min:"0" doc:"users with two devices; the others have one"`
 	ConnectedDevices int `yaml:"connected_devices" unit:"devices" default:"5040" min:"1" doc:"devices that the run connects"`
 	GroupsPerUser    int `yaml:"groups_per_user" unit:"groups" default:"5" min:"0" max:"1000" doc:"groups that each user belongs to"`
@@ -64,8 +64,8 @@ const (
 // Delivery says how events reach devices.
 type Delivery struct {
 	Mode          Mode          `yaml:"mode" default:"push" enum:"push,pull" doc:"push sends group events themselves, pull sends hints; direct chats are always pushed"`
-	HintAbove     int           `yaml:"hint_above" unit:"members" default:"200" min:"0" doc:"groups with more members get hints even in push mode"`
-	OpenOnlyAbove int           `yaml:"open_only_above" unit:"members" default:"1000" min:"0" doc:"above this size hints go only to devices that have the group open"`
+	HintAbove     int           `yaml:"hint_above" unit:"members" default:"200" min:"0" doc:"groups with more members get hints even in push mode; 0 is never"`
+	OpenOnlyAbove int           `yaml:"open_only_above" unit:"members" default:"1000" min:"0" doc:"above this size hints go only to devices that have the group open; 0 is never"`
 	HintWindow    time.Duration `yaml:"hint_window" default:"200ms" min:"0s" max:"1m" doc:"hints of a connection and conversation are held and merged this long; 0s sends each at once"`
 }
 
@@ -134,7 +134,7 @@ func (s *Scenario) GatewayArgs() []string {
 
 // Hinted says whether a conversation of this kind and size is announced by hints rather than pushes.
 func (s *Scenario) Hinted(mode string, members int) bool {
-	return mode == string(Pull) || members > s.Delivery.HintAbove
+	return mode == string(Pull) || s.Delivery.HintAbove > 0 && members > s.Delivery.HintAbove
 }
 
 // AllowsEnvironment says whether the scenario may load a server with this label.

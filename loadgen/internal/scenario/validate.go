@@ -111,7 +111,7 @@ var fit = []struct {
 	}},
 	{"delivery.open_only_above", func(s *Scenario) string {
 		d := s.Delivery
-		return when(d.OpenOnlyAbove < d.HintAbove, "open_only_above %d lies below hint_above %d: hints begin before they are restricted", d.OpenOnlyAbove, d.HintAbove)
+		return when(d.OpenOnlyAbove > 0 && d.OpenOnlyAbove < d.HintAbove, "open_only_above %d lies below hint_above %d: hints begin before they are restricted", d.OpenOnlyAbove, d.HintAbove)
 	}},
 	{"devices.backoff.cap", func(s *Scenario) string {
 		b := s.Devices.Backoff
