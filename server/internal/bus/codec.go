@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"imbench/server/internal/im"
+	"imbench/server/wire"
 )
 
 // Channel is the NOTIFY channel. Its name carries the version of the encoding: a gateway that speaks another version
@@ -15,9 +16,6 @@ const Channel = "imbench_1"
 
 // maxPayload is what one NOTIFY may hold. PostgreSQL's limit is 8 000 bytes; the rest is room to spare.
 const maxPayload = 7900
-
-// maxID is the longest id that an announcement carries, as everywhere in the system (wire.MaxID).
-const maxID = 64
 
 // Route says that the device's one valid connection now has this generation; older ones close.
 type Route struct {
@@ -75,7 +73,7 @@ var errPayload = errors.New("malformed announcement")
 func decode(payload string) (batch, error) {
 	origin, rest, more := strings.Cut(payload, "\n")
 	b := batch{origin: origin}
-	if !validID(origin) || !more || len(payload) > maxPayload {
+	if !wire.ValidID(origin) || !more || len(payload) > maxPayload {
 		return batch{}, errPayload
 	}
 	for more {
@@ -91,7 +89,7 @@ func decode(payload string) (batch, error) {
 func (b *batch) decodeLine(line string) error {
 	kind, rest, _ := strings.Cut(line, " ")
 	id, rest, _ := strings.Cut(rest, " ")
-	if !validID(id) {
+	if !wire.ValidID(id) {
 		return fmt.Errorf("%w: id in line %.80q", errPayload, line)
 	}
 	switch kind {
@@ -125,17 +123,4 @@ func (b *batch) decodeLine(line string) error {
 func positive(s string, least int64) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, err == nil && n >= least && strconv.FormatInt(n, 10) == s
-}
-
-func validID(s string) bool {
-	if len(s) == 0 || len(s) > maxID {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
-			return false
-		}
-	}
-	return true
 }

@@ -1,0 +1,197 @@
+// Package api is the gateway's HTTP. The public listener has the WebSocket endpoint and the two health checks. The admin
+// listener has metrics, profiles, statistics and the bulk operations on test populations; all of it but health and
+// metrics asks for the admin token, which has nothing to do with the tokens of devices.
+//
+// The handlers are safe for concurrent use and start no goroutines. Request bodies are bounded; a client that makes no
+// progress for ioTimeout is cut off.
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"imbench/server/internal/im"
+	"imbench/server/internal/postgres"
+)
+
+const (
+	ioTimeout = 30 * time.Second // a request or a reply may make no progress for so long
+	maxBody   = 1 << 20          // bytes of an ordinary JSON request
+)
+
+// Store is what the admin API needs of the database; postgres.Store satisfies it.
+type Store interface {
+	CreatePopulation(ctx context.Context, spec postgres.PopulationSpec) (postgres.PopulationCounts, error)
+	RemovePopulation(ctx context.Context, namespace string) (postgres.PopulationCounts, error)
+	ListPopulations(ctx context.Context) ([]postgres.Population, error)
+	ExportLog(ctx context.Context, namespace string, fn func(im.Event) error) error
+	NamespacedDevices(ctx context.Context, devices []string) (map[string]string, error)
+	DBStats(ctx context.Context) (postgres.DBStats, error)
+}
+
+// Minter signs tokens of devices; token.Key satisfies it.
+type Minter interface {
+	Mint(user, device string, now time.Time, ttl time.Duration) (string, error)
+}
+
+// Config is what the handlers serve and with what.
+type Config struct {
+	Gateway     string
+	Environment string // load generators refuse a gateway that states none
+	Revision    string
+	AdminToken  string // "" = everything that asks for it is refused
+	Limits      map[string]any
+	Store       Store
+	Tokens      Minter
+	Metrics     prometheus.Gatherer
+	Ready       func() error // nil = connections may come; the error is a safe sentence
+	Drain       func()       // begins the gateway's ordered shutdown and returns at once
+	Log         *slog.Logger
+}
+
+// Public is the handler of the listener that devices reach; ws serves /v1/ws.
+func Public(cfg Config, ws http.Handler) http.Handler {
+	s := newServer(cfg)
+	mux := http.NewServeMux()
+	mux.Handle("GET /v1/ws", ws)
+	mux.HandleFunc("/", notFound)
+	s.health(mux)
+	return mux
+}
+
+// Admin is the handler of the admin listener.
+func Admin(cfg Config) http.Handler {
+	s := newServer(cfg)
+	guarded := http.NewServeMux()
+	guarded.HandleFunc("/", notFound)
+	guarded.HandleFunc("POST /admin/v1/populations", s.createPopulation)
+	guarded.HandleFunc("GET /admin/v1/populations", s.listPopulations)
+	guarded.HandleFunc("DELETE /admin/v1/populations/{ns}", s.removePopulation)
+	guarded.HandleFunc("GET /admin/v1/populations/{ns}/log", s.exportLog)
+	guarded.HandleFunc("POST /admin/v1/tokens", s.mintTokens)
+	guarded.HandleFunc("GET /admin/v1/info", s.info)
+	guarded.HandleFunc("GET /admin/v1/dbstats", s.dbStats)
+	guarded.HandleFunc("POST /admin/v1/drain", s.drain)
+	guarded.HandleFunc("GET /debug/pprof/", pprof.Index)
+	guarded.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	guarded.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	guarded.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	guarded.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+
+	mux := http.NewServeMux()
+	s.health(mux)
+	mux.Handle("GET /metrics", patient(promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
+	mux.Handle("/", s.auth(guarded))
+	return mux
+}
+
+type server struct {
+	Config
+	tokenSum [sha256.Size]byte
+	creating chan struct{} // one population at a time: each holds a transaction and a COPY open
+}
+
+func newServer(cfg Config) *server {
+	return &server{Config: cfg, tokenSum: sha256.Sum256([]byte(cfg.AdminToken)), creating: make(chan struct{}, 1)}
+}
+
+func (s *server) health(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"status": "alive", "gateway": s.Gateway})
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.Ready(); err != nil {
+			writeError(w, &apiError{http.StatusServiceUnavailable, "UNAVAILABLE", err.Error()})
+			return
+		}
+		writeJSON(w, http.StatusOK, map[string]any{"status": "ready", "gateway": s.Gateway})
+	})
+}
+
+// notFound answers for every path and method that nothing else serves, in the form of all other errors.
+func notFound(w http.ResponseWriter, r *http.Request) {
+	writeError(w, &apiError{http.StatusNotFound, "NOT_FOUND", "there is nothing at this path for " + r.Method})
+}
+
+// auth asks for the admin token. Digests are compared, so that neither the content nor the length of the token shows in
+// the time it takes.
+func (s *server) auth(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		sum := sha256.Sum256([]byte(token))
+		switch {
+		case s.AdminToken == "":
+			writeError(w, &apiError{http.StatusForbidden, "FORBIDDEN", "this gateway has no admin token: start it with -admin-token-file or IM_ADMIN_TOKEN"})
+		case !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(sum[:], s.tokenSum[:]) != 1:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			writeError(w, &apiError{http.StatusUnauthorized, "UNAUTHORISED", "the admin token is missing or wrong"})
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// apiError is a refusal as the client sees it: a code and a safe sentence.
+type apiError struct {
+	status  int
+	code    string
+	message string
+}
+
+func (e *apiError) Error() string { return e.message }
+
+func badRequest(format string, args ...any) *apiError {
+	return &apiError{http.StatusBadRequest, "BAD_REQUEST", fmt.Sprintf(format, args...)}
+}
+
+// fail answers with what err means to a client, and logs what the client does not see.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var known *apiError
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &known):
+	case errors.As(err, &large):
+		known = &apiError{http.StatusRequestEntityTooLarge, "TOO_LARGE", fmt.Sprintf("the request is larger than %d bytes", large.Limit)}
+	case errors.Is(err, postgres.ErrPopulationExists):
+		known = &apiError{http.StatusConflict, "EXISTS", "the namespace, or one of its ids, exists already"}
+	case errors.Is(err, postgres.ErrNoPopulation):
+		known = &apiError{http.StatusNotFound, "NOT_FOUND", "there is no population of this namespace"}
+	case errors.Is(err, im.ErrUnavailable):
+		known = &apiError{http.StatusServiceUnavailable, "UNAVAILABLE", "the database is away"}
+	default:
+		known = &apiError{http.StatusInternalServerError, "INTERNAL", "the gateway failed; its log says why"}
+	}
+	if known.status >= 500 {
+		s.Log.Warn("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	writeError(w, known)
+}
+
+func writeError(w http.ResponseWriter, e *apiError) {
+	writeJSON(w, e.status, map[string]string{"code": e.code, "message": e.message})
+}
+
+// writeJSON sends v, which must be encodable, as the whole reply.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	body, err := json.Marshal(v)
+	if err != nil { // a value that cannot be encoded is a fault of this package
+		status, body = http.StatusInternalServerError, []byte(`{"code":"INTERNAL","message":"the reply cannot be encoded"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(ioTimeout)) // not every writer of a test has one
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n')) // the client has gone: there is no one left to tell
+}

@@ -1,0 +1,94 @@
+package bus
+
+import (
+	"context"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"imbench/server/internal/im"
+)
+
+// newWaiting is a Bus that never sends, to look at what waits.
+func newWaiting(limit int) *Bus {
+	return &Bus{cfg: Config{MaxWaiting: limit}, origin: "me", wake: make(chan struct{}, 1),
+		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}}
+}
+
+func TestWaitingAnnouncementsMerge(t *testing.T) {
+	b := newWaiting(10)
+	b.AnnounceHeads([]im.Head{{Conv: "c", From: 5, To: 6}})
+	b.AnnounceHeads([]im.Head{{Conv: "c", From: 3, To: 4}, {Conv: "d", From: 1, To: 1}})
+	b.AnnounceHeads([]im.Head{{Conv: "c", From: 7, To: 9}})
+	b.AnnounceRoute("dev", 4)
+	b.AnnounceRoute("dev", 3)
+	b.AnnounceMembers("c")
+	b.AnnounceMembers("c")
+	if got, want := b.heads, map[string]im.Head{"c": {Conv: "c", From: 3, To: 9}, "d": {Conv: "d", From: 1, To: 1}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("heads %v, want %v", got, want)
+	}
+	if b.routes["dev"] != 4 {
+		t.Errorf("generation %d, want 4", b.routes["dev"])
+	}
+	s := b.Stats()
+	if s.Announced != 8 || s.Merged != 4 || s.Waiting != 4 || s.Dropped != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// Whatever is announced: what waits stays within the limit, each conversation's range covers all that was accepted, and
+// every announcement is waiting, merged or counted as dropped.
+func TestWaitingIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := rapid.IntRange(1, 6).Draw(t, "limit")
+		b := newWaiting(limit)
+		want := map[string]im.Head{}
+		for range rapid.IntRange(0, 60).Draw(t, "n") {
+			id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id")
+			switch rapid.IntRange(0, 3).Draw(t, "op") {
+			case 0:
+				b.AnnounceRoute(id, rapid.Int64Range(1, 9).Draw(t, "gen"))
+			case 1:
+				b.AnnounceMembers(id)
+			case 2:
+				b.putBack(b.take()) // a NOTIFY that failed
+			default:
+				from := rapid.Int64Range(1, 50).Draw(t, "from")
+				h := im.Head{Conv: id, From: from, To: from + rapid.Int64Range(0, 5).Draw(t, "n")}
+				_, known := want[id]
+				if !known && b.waiting() >= limit {
+					b.AnnounceHeads([]im.Head{h})
+					continue
+				}
+				b.AnnounceHeads([]im.Head{h})
+				if known {
+					h.From, h.To = min(h.From, want[id].From), max(h.To, want[id].To)
+				}
+				want[id] = h
+			}
+			if b.waiting() > limit {
+				t.Fatalf("%d wait, limit %d", b.waiting(), limit)
+			}
+		}
+		if got := b.take().heads; len(got) != len(want) {
+			t.Fatalf("%d heads wait, want %d", len(got), len(want))
+		} else {
+			for _, h := range got {
+				if want[h.Conv] != h {
+					t.Fatalf("%v waits, want %v", h, want[h.Conv])
+				}
+			}
+		}
+		if n := b.waiting(); n != 0 {
+			t.Fatalf("%d wait after take", n)
+		}
+	})
+}
+
+func TestStartSaysThatTheDatabaseIsAway(t *testing.T) {
+	_, err := Start(context.Background(), Config{URL: "postgres://127.0.0.1:1/none?sslmode=disable"}, nil)
+	if err == nil {
+		t.Fatal("no error")
+	}
+}
