@@ -38,7 +38,7 @@ type Population struct {
 	TwoDeviceUsers   int `yaml:"two_device_users" unit:"users" default:"5400" min:"0" doc:"users with two devices; the others have one"`
 	ConnectedDevices int `yaml:"connected_devices" unit:"devices" default:"5040" min:"1" doc:"devices that the run connects"`
 	GroupsPerUser    int `yaml:"groups_per_user" unit:"groups" default:"5" min:"0" max:"1000" doc:"groups that each user belongs to"`
-	GroupSize        int `yaml:"group_size" unit:"users" default:"30" min:"2" max:"100000" doc:"members of each group"`
+	GroupSize        int `yaml:"group_size" unit:"users" default:"30" min:"2" max:"1000" doc:"members of each group"`
 	DirectsPerUser   int `yaml:"directs_per_user" unit:"chats" default:"10" min:"0" max:"1000" doc:"direct chats of each user, each with another peer"`
 }
 
