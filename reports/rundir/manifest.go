@@ -130,6 +130,7 @@ type CounterLine struct {
 	Applied     int64            `json:"applied"`
 	WireRepeats int64            `json:"wire_repeats,omitempty"`
 	Reconnects  map[string]int64 `json:"reconnects,omitempty"`
+	OpsFailed   map[string]int64 `json:"ops_failed,omitempty"` // "sync NOT_MEMBER": n
 	LateP99MS   float64          `json:"late_p99_ms"`
 	LateMaxMS   float64          `json:"late_max_ms"`
 	Generator   GeneratorSecond  `json:"generator"`

@@ -97,17 +97,17 @@ func relative(v, of float64) *float64 {
 
 // LedgerSummary is the proof of delivery in numbers: (message, device) pairs unless said otherwise.
 type LedgerSummary struct {
-	Expected   int64 `json:"expected"`  // messages of the log × connected devices of their members
-	Delivered  int64 `json:"delivered"` // applied, each counted once
-	Lost       int64 `json:"lost"`
-	Duplicated int64 `json:"duplicated"` // applied twice
-	Reordered  int64 `json:"reordered"`  // applied after a later one
-	Leaked     int64 `json:"leaked"`     // applied by a device that must not see it
-	Mismatched int64 `json:"mismatched"` // content differs from the log
-	Foreign    int64 `json:"foreign"`    // applied, but in no log
-	Unlogged   int64 `json:"unlogged"`   // messages: acknowledged by sent, but in no log
+	Expected    int64 `json:"expected"`  // messages of the log × connected devices of their members
+	Delivered   int64 `json:"delivered"` // applied, each counted once
+	Lost        int64 `json:"lost"`
+	Duplicated  int64 `json:"duplicated"`   // applied twice
+	Reordered   int64 `json:"reordered"`    // applied after a later one
+	Leaked      int64 `json:"leaked"`       // applied by a device that must not see it
+	Mismatched  int64 `json:"mismatched"`   // content differs from the log
+	Foreign     int64 `json:"foreign"`      // applied, but in no log
+	Unlogged    int64 `json:"unlogged"`     // messages: acknowledged by sent, but in no log
 	LoggedTwice int64 `json:"logged_twice"` // messages: the same plan index at two seqs
-	LogGaps    int64 `json:"log_gaps"` // seqs missing from a conversation's log
+	LogGaps     int64 `json:"log_gaps"`     // seqs missing from a conversation's log
 
 	WireRepeats int64 `json:"wire_repeats"`       // seen again on the wire and not applied: no fault
 	Undelivered int64 `json:"undelivered"`        // not there yet when the run ended without a full settle: no fault

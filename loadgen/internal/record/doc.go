@@ -1,0 +1,109 @@
+// Package record turns what devices report into histograms and counters, and writes them into the run directory second
+// by second. It also watches the generator itself, the processes of the system under test, and scrapes its figures.
+//
+// A Recorder is a sample.Sink: its Sink methods are safe for any number of goroutines, do not allocate while all is well
+// and never wait for a file or a socket; nothing is queued, so nothing is dropped for want of room. Run, Tick and Finish
+// belong to one owner: Finish after Run has returned.
+//
+// Memory is bounded by the number of shards: a shard holds one histogram a metric (8 of 180 kB), so 8 shards with the
+// interval, the total and a spare take 15.8 MB, however long the run and however many the devices. Codes that counters
+// are kept by (errors, close codes) are at most 64 distinct ones; further ones are counted as "other".
+//
+// What counts for the measured window is decided by the intended time of the message that a sample belongs to
+// (sample.Frame.Msg and the like), not by when it was seen.
+package record
+
+import (
+	"context"
+	"time"
+
+	"imbench/reports/rundir"
+)
+
+// Config is what a Recorder needs. Out is required.
+type Config struct {
+	Out *rundir.Writer
+	// LateLimit is how late a send may start before it counts into late_share: a tenth of the send criterion.
+	LateLimit time.Duration // default 10 ms
+	// Live gives how many sends were due and how many had been started so far; nil: both are counted when a send ends.
+	Live        func() (offered, started int64)
+	Processes   []Process
+	Scrapes     []Scrape
+	ScrapeEvery time.Duration // default 5 s
+	Shards      int           // default 8
+}
+
+// Process is a process to watch in /proc. With Tree, all its descendants count, too (PostgreSQL's postmaster).
+type Process struct {
+	Role string
+	PID  int
+	Tree bool
+}
+
+// Scrape is a URL to read every few seconds: a Prometheus text page, or a JSON document that is kept as it is.
+type Scrape struct {
+	URL   string
+	Token string // bearer token; "" = none
+	JSON  bool
+}
+
+// Snapshot is what a status line shows.
+type Snapshot struct {
+	Offered, Started, Done, Failed int64         // since the start
+	DoneRate                       float64       // 1/s, over the last five seconds
+	SendP99, DeliverP99            time.Duration // of the last full second with samples; 0 = none
+	Applied                        int64
+	Reconnects                     int64
+	LateP99                        time.Duration
+	Dropped                        int64
+}
+
+// Result is what a run measured in its window.
+type Result struct {
+	WindowS                           float64
+	Offered, Started, Done, Censored  int64
+	Failed                            map[string]int64
+	Metrics                           map[string]rundir.Metric // by the tags of latency.hlog
+	Measured                          map[string]float64       // by the names of model/capacity; what is not known is not in it
+	EffectiveAck                      float64
+	Generator                         rundir.Generator
+	Processes                         []rundir.ProcessUse
+	Reconnects, WireRepeats, Negative int64
+	Notes                             []string
+}
+
+// Fill copies the result into a summary.
+func (r Result) Fill(s *rundir.Summary) {
+	s.WindowS, s.Offered, s.Started, s.Done, s.Censored = r.WindowS, r.Offered, r.Started, r.Done, r.Censored
+	s.Failed, s.Metrics, s.EffectiveAck, s.Generator, s.Processes = r.Failed, r.Metrics, r.EffectiveAck, r.Generator, r.Processes
+	if r.WindowS > 0 {
+		s.OfferedRate, s.AchievedRate = float64(r.Offered)/r.WindowS, float64(r.Done)/r.WindowS
+	}
+	if r.Offered > 0 {
+		s.AchievedShare = float64(r.Done) / float64(r.Offered)
+	}
+	s.Notes = append(s.Notes, r.Notes...)
+}
+
+// Run writes a line a second until ctx ends, and scrapes beside it. It returns the first error of the run directory.
+func (r *Recorder) Run(ctx context.Context) error {
+	scraped := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(scraped)
+		r.scrape.run(ctx)
+	}()
+	defer func() { cancel(); <-scraped }()
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-t.C:
+			if err := r.Tick(now); err != nil {
+				return err
+			}
+		}
+	}
+}
