@@ -25,19 +25,20 @@ const socketLimit = 104 - 15 - 1
 
 // newRundir removes the directories below base whose owner is gone, then makes
 // a new one. One lock covers both, so that a new directory is never taken for
-// a leftover between its making and its locking. One to be kept has no owner
-// file: it is never a leftover.
+// a leftover between its making and its locking. One to be kept has another
+// name: it is never a leftover.
 func newRundir(ctx context.Context, base string, id identity, keep bool) (rd rundir, err error) {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return rundir{}, err
 	}
 	err = withLock(ctx, filepath.Join(base, ".lock"), func() error {
 		removeStale(base)
-		if rd.path, err = os.MkdirTemp(base, "pg-"); err != nil {
-			return err
-		}
+		pattern := "pg-"
 		if keep {
-			return nil
+			pattern = "kept-"
+		}
+		if rd.path, err = os.MkdirTemp(base, pattern); err != nil {
+			return err
 		}
 		rd.owner, err = tryLock(filepath.Join(rd.path, ownerFile))
 		return err
@@ -89,15 +90,15 @@ func (rd *rundir) remove() error {
 // removeStale removes the run directories whose owner's lock is free: their
 // process is gone, and so is its watchdog or it would have removed them. A
 // postmaster that is still alive exits by itself when it finds its pid file
-// gone. Directories without an owner file are kept on purpose.
+// gone.
 func removeStale(base string) {
-	owners, _ := filepath.Glob(filepath.Join(base, "pg-*", ownerFile)) // the only error is a bad pattern
-	for _, path := range owners {
-		lock, err := tryLock(path)
+	dirs, _ := filepath.Glob(filepath.Join(base, "pg-*")) // the only error is a bad pattern
+	for _, dir := range dirs {
+		lock, err := tryLock(filepath.Join(dir, ownerFile))
 		if err != nil {
 			continue // in use, or no longer there
 		}
-		os.RemoveAll(filepath.Dir(path)) // what cannot be removed is tried again next time
+		os.RemoveAll(dir) // what cannot be removed is tried again next time
 		lock.Close()
 	}
 }

@@ -1,7 +1,6 @@
 package pgembed
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +31,11 @@ type Config struct {
 	// Keep leaves the server's directory when it stops; it is then shut down
 	// in order, so that it can be started again by hand.
 	Keep bool
-	// Settings are added to postgresql.conf and win over the defaults.
+	// Settings win over the defaults of settings.go.
 	Settings map[string]string
+
+	// port returns the port to try next; nil: one that is free. For tests.
+	port func() (int, error)
 }
 
 // Server is a running private PostgreSQL.
@@ -51,7 +53,6 @@ type Server struct {
 	dog      *watchdog
 	cmd      *exec.Cmd
 	exited   chan struct{} // closed when cmd has ended
-	exitErr  error         // set before exited is closed
 	stop     func() error
 }
 
@@ -120,10 +121,14 @@ func launch(ctx context.Context, cfg Config, in install, id identity, tmpl strin
 	if err := s.prepare(ctx, id, tmpl); err != nil {
 		return nil, errors.Join(err, s.abandon())
 	}
+	port := cfg.port
+	if port == nil {
+		port = freePort
+	}
 	// A port that was free a moment ago may be taken by the time the
 	// postmaster binds it.
 	for range 5 {
-		if s.Port, err = freePort(); err != nil {
+		if s.Port, err = port(); err != nil {
 			break
 		}
 		if err = s.run(ctx, id, cfg.Settings); err == nil {
@@ -174,7 +179,7 @@ func (s *Server) run(ctx context.Context, id identity, extra map[string]string) 
 	s.dog.tell(s.cmd.Process.Pid)
 	s.exited = make(chan struct{})
 	go func(cmd *exec.Cmd, exited chan struct{}) { // ends with the postmaster; end waits for it
-		s.exitErr = cmd.Wait()
+		_ = cmd.Wait() // Err has its state
 		s.dog.tell(0)
 		close(exited)
 	}(s.cmd, s.exited)
@@ -196,8 +201,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.exited:
-			out, _ := os.ReadFile(s.LogFile) // without it the status has to do
-			return fmt.Errorf("postgres ended at start: %v: %s", s.exitErr, lastLine(out))
+			return s.Err()
 		default:
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
@@ -231,6 +235,13 @@ func (s *Server) PID() int { return s.cmd.Process.Pid }
 // Exited is closed when the postmaster has ended, by Stop or by itself.
 func (s *Server) Exited() <-chan struct{} { return s.exited }
 
+// Err says how the postmaster ended, with the last line that it logged. It may
+// be called after Exited is closed and before Stop.
+func (s *Server) Err() error {
+	out, _ := os.ReadFile(s.LogFile) // without it the status has to do
+	return fmt.Errorf("postgres ended (%v): %s", s.cmd.ProcessState, lastLine(out))
+}
+
 // Stop ends the server and removes its directory, unless Config.Keep. It
 // waits until that is done. Later calls return the same result at once.
 func (s *Server) Stop() error { return s.stop() }
@@ -249,7 +260,7 @@ func (s *Server) end() error {
 	err := s.halt(sig)
 	s.dog.dismiss()
 	if s.keep {
-		return err
+		return errors.Join(err, s.rd.owner.Close())
 	}
 	return errors.Join(err, s.rd.remove())
 }
@@ -296,45 +307,4 @@ func portFree(port int) bool {
 		return false
 	}
 	return l.Close() == nil
-}
-
-// settings returns the configuration file's text.
-func settings(port int, socketDir string, extra map[string]string) []byte {
-	var b bytes.Buffer
-	write := func(name, value string) {
-		fmt.Fprintf(&b, "%s = '%s'\n", name, strings.ReplaceAll(value, "'", "''"))
-	}
-	write("port", strconv.Itoa(port))
-	write("unix_socket_directories", socketDir)
-	for _, s := range defaults {
-		write(s[0], s[1])
-	}
-	for name, value := range extra {
-		write(name, value) // the last of several settings of a name holds
-	}
-	return b.Bytes()
-}
-
-// defaults are the settings that differ from PostgreSQL's own, and those that
-// must not be taken for granted.
-var defaults = [][2]string{
-	{"listen_addresses", "127.0.0.1"},
-	{"max_connections", "100"},
-	// Real durability, whatever a package's own defaults are.
-	{"fsync", "on"},
-	{"synchronous_commit", "on"},
-	{"full_page_writes", "on"},
-	{"shared_buffers", "256MB"},
-	// A checkpoint within a measured minute of one run and not of the next
-	// would make the two incomparable. Durability does not depend on it, only
-	// the time that a crash recovery takes.
-	{"checkpoint_timeout", "15min"},
-	{"max_wal_size", "4GB"},
-	{"autovacuum", "on"},
-	{"track_io_timing", "on"},
-	// Compiling plans pays for analytic queries, never for key look-ups.
-	{"jit", "off"},
-	{"timezone", "UTC"},
-	{"log_timezone", "UTC"},
-	{"log_line_prefix", "%m [%p] %q%u@%d "},
 }

@@ -12,30 +12,35 @@ import (
 // write to. When the pipe ends without "done", the process is gone: it stops
 // the postmaster and removes the directories.
 //
-// $1 is the postmaster's pid file, the rest is to be removed. The pid is
-// signalled only while it stands in the pid file, so that a reused pid is not
-// hit. Waiting ends when the pid file is gone: a zombie that nobody reaps
+// $1 is the postmaster's pid file, the rest is to be removed. Before the first
+// line the pid file is all that is known of a postmaster just started. The pid
+// is signalled only while it stands in the pid file, so that a reused pid is
+// not hit. Waiting ends when the pid file is gone: a zombie that nobody reaps
 // still answers to kill -0. SIGINT to the postmaster is PostgreSQL's fast
-// shutdown, SIGQUIT its immediate one, for data that nobody will need.
+// shutdown, SIGQUIT its immediate one, for data that nobody will need. The
+// removal is repeated while a copy under way still makes files.
 const watchScript = `
 trap '' HUP INT TERM
 pidfile=$1; shift
-pid=0
+pid=
 while read -r line; do
 	case $line in
 	done) exit 0 ;;
 	*) pid=$line ;;
 	esac
 done
+if [ -z "$pid" ] && [ -e "$pidfile" ]; then read -r pid <"$pidfile"; fi
 alive() { [ -e "$pidfile" ] && read -r now <"$pidfile" && [ "$now" = "$pid" ] && kill -0 "$pid" 2>/dev/null; }
-if [ "$pid" != 0 ] && alive; then
+if alive; then
 	sig=INT; [ $# = 0 ] || sig=QUIT
 	kill -$sig "$pid"
 	n=0
 	while alive && [ $n -lt 150 ]; do sleep 0.1; n=$((n+1)); done
 	if alive; then kill -KILL "$pid"; fi
 fi
-[ $# = 0 ] || rm -rf -- "$@"
+[ $# = 0 ] && exit
+n=0
+until rm -rf -- "$@" || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done
 `
 
 // watchdog is the running script, from this process's side.
