@@ -3,7 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"imbench/server/internal/im"
 )
@@ -13,6 +17,22 @@ var ErrPopulationExists = errors.New("the population, or one of its ids, exists"
 
 // ErrNoPopulation: there is no population of this namespace.
 var ErrNoPopulation = errors.New("no such population")
+
+// PopulationError says what is wrong with an item. It wraps im.ErrBadRequest.
+type PopulationError struct {
+	ID     string // of the user or conversation; "" = of the whole
+	Reason string
+}
+
+func (e *PopulationError) Error() string {
+	if e.ID == "" {
+		return e.Reason
+	}
+	return fmt.Sprintf("%q: %s", e.ID, e.Reason)
+}
+
+// Unwrap makes it a bad request.
+func (e *PopulationError) Unwrap() error { return im.ErrBadRequest }
 
 // PopulationUser is a user with its devices. Ids start with the namespace and "-".
 type PopulationUser struct {
@@ -48,41 +68,87 @@ type PopulationCounts struct {
 	Users         int64 `json:"users"`
 	Devices       int64 `json:"devices"`
 	Conversations int64 `json:"conversations"`
-	Members       int64 `json:"members"`
+	Members       int64 `json:"members"` // membership periods
 	Events        int64 `json:"events"`
 	Cursors       int64 `json:"cursors"`
 }
 
-// Population is one entry of ListPopulations.
-type Population struct {
-	Namespace  string    `json:"namespace"`
-	Owner      string    `json:"owner"`
-	CreatedAt  time.Time `json:"created_at"`
-	LeaseUntil time.Time `json:"lease_until"`
-	Expired    bool      `json:"expired"` // by the database's clock
-}
+// Limits of an item, and of what is held in memory before it goes to the database, in rows.
+const (
+	maxDevicesPerUser  = 16
+	maxMembersPerConv  = 10_000
+	populationChunk    = 20_000
+	populationMaxIDLen = 64
+)
 
-// CreatePopulation creates all of a population in one transaction, or nothing.
+// CreatePopulation creates all of a population in one transaction, or nothing: users, devices, conversations with a
+// join event and a membership period for each member, and the cursors of all members' devices at the head. The tables
+// are analysed afterwards. Errors: *PopulationError at the item that is wrong (a member that is no user of the
+// population is found at the end), ErrPopulationExists, im.ErrUnavailable, and what Next returns.
 func (s *Store) CreatePopulation(ctx context.Context, spec PopulationSpec) (PopulationCounts, error) {
-	return PopulationCounts{}, im.ErrUnavailable
+	var n PopulationCounts
+	if err := validNamespace(spec.Namespace); err != nil {
+		return n, err
+	}
+	if !storable(spec.Owner) {
+		return n, &PopulationError{"", "owner: not valid text"}
+	}
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// Whole tables are written: no statement timeout. The items come from a client, which may be slow, but not for
+		// longer than the idle timeout between two chunks.
+		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '60s'`); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO populations (namespace, owner, lease_until)
+			VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond')`,
+			spec.Namespace, spec.Owner, spec.Lease.Microseconds()); err != nil {
+			return err
+		}
+		b := builder{ns: spec.Namespace, n: &n}
+		for {
+			item, err := spec.Next()
+			if err == io.EOF {
+				return b.finish(ctx, tx)
+			}
+			if err == nil {
+				err = b.add(item)
+			}
+			if err != nil {
+				return asIs{err}
+			}
+			if b.rows >= populationChunk {
+				if err := b.flush(ctx, tx); err != nil {
+					return err
+				}
+			}
+		}
+	})
+	if own := (asIs{}); errors.As(err, &own) {
+		return PopulationCounts{}, own.error
+	}
+	if err != nil {
+		return PopulationCounts{}, interpret(err)
+	}
+	return n, s.vacuum(ctx)
 }
 
-// RemovePopulation removes exactly the rows of a namespace.
-func (s *Store) RemovePopulation(ctx context.Context, namespace string) (PopulationCounts, error) {
-	return PopulationCounts{}, im.ErrUnavailable
-}
+// asIs marks an error that is not the database's, and is handed on unchanged.
+type asIs struct{ error }
 
-// ListPopulations lists what CreatePopulation created and RemovePopulation has not removed.
-func (s *Store) ListPopulations(ctx context.Context) ([]Population, error) {
-	return nil, im.ErrUnavailable
-}
-
-// ExportLog gives the messages of a namespace in (conv, seq) order to fn, in one snapshot.
-func (s *Store) ExportLog(ctx context.Context, namespace string, fn func(im.Event) error) error {
-	return im.ErrUnavailable
-}
-
-// NamespacedDevices returns the users of those devices that belong to a namespaced population; others are left out.
-func (s *Store) NamespacedDevices(ctx context.Context, devices []string) (map[string]string, error) {
-	return nil, im.ErrUnavailable
+// vacuum gives the planner statistics of what a population's creation or removal left, summarises the BRIN index, and
+// sets the hint bits that the first readers would otherwise write, in the middle of a measurement.
+func (s *Store) vacuum(ctx context.Context) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return interpret(err)
+	}
+	defer conn.Release()
+	_, err = conn.Exec(ctx, `SET statement_timeout = 0; SET lock_timeout = 0`)
+	if err == nil {
+		_, err = conn.Exec(ctx, `VACUUM (ANALYZE, TRUNCATE false) users, devices, conversations, membership_periods, events,
+			device_cursors, user_conversations, routes`)
+	}
+	// RESET returns to what the connection was opened with, so that the pool gets it back as it was.
+	_, resetErr := conn.Exec(context.WithoutCancel(ctx), `RESET statement_timeout; RESET lock_timeout`)
+	return interpret(errors.Join(err, resetErr))
 }

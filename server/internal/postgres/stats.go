@@ -3,23 +3,24 @@ package postgres
 import (
 	"context"
 
-	"imbench/server/internal/im"
+	"github.com/jackc/pgx/v5"
 )
 
-// DBStats is what the database says of itself; counters run since its start or its last reset of statistics.
+// DBStats is what the database says of itself; counters run since its start or its last reset of statistics, and are
+// those of the whole database (WAL: of the whole server).
 type DBStats struct {
 	Version   string                `json:"version"`
 	Settings  map[string]string     `json:"settings"`
 	Commits   int64                 `json:"commits"`
 	Rollbacks int64                 `json:"rollbacks"`
-	WALBytes  int64                 `json:"wal_bytes"`
-	WALFPI    int64                 `json:"wal_fpi"` // full-page images
 	BlksRead  int64                 `json:"blks_read"`
 	BlksHit   int64                 `json:"blks_hit"`
-	Tables    map[string]TableStats `json:"tables"`
+	WALBytes  int64                 `json:"wal_bytes"`
+	WALFPI    int64                 `json:"wal_fpi"` // full-page images
+	Tables    map[string]TableStats `json:"tables"`  // of this schema
 }
 
-// TableStats counts a table's rows.
+// TableStats counts a table's rows and scans.
 type TableStats struct {
 	Inserted   int64 `json:"inserted"`
 	Updated    int64 `json:"updated"`
@@ -31,5 +32,49 @@ type TableStats struct {
 	IdxScans   int64 `json:"idx_scans"`
 }
 
-// DBStats reads the database's own counters.
-func (s *Store) DBStats(ctx context.Context) (DBStats, error) { return DBStats{}, im.ErrUnavailable }
+// The settings that a result cannot be compared without.
+var statSettings = []string{
+	"autovacuum", "checkpoint_timeout", "commit_delay", "effective_io_concurrency", "fsync", "full_page_writes",
+	"jit", "max_connections", "max_wal_size", "shared_buffers", "synchronous_commit", "synchronous_standby_names",
+	"track_io_timing", "wal_buffers", "wal_compression", "wal_level", "wal_sync_method",
+}
+
+const dbStatsSQL = `
+SELECT current_setting('server_version'), d.xact_commit, d.xact_rollback, d.blks_read, d.blks_hit,
+       w.wal_bytes::bigint, w.wal_fpi
+FROM pg_stat_database d CROSS JOIN pg_stat_wal w WHERE d.datname = current_database()`
+
+const tableStatsSQL = `
+SELECT relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup, n_dead_tup, seq_scan, coalesce(idx_scan, 0)
+FROM pg_stat_user_tables WHERE schemaname = current_schema()`
+
+// DBStats reads the database's own counters. They lag by up to a second, for busy sessions report at their own pace.
+// Errors: im.ErrUnavailable.
+func (s *Store) DBStats(ctx context.Context) (DBStats, error) {
+	st := DBStats{Settings: map[string]string{}, Tables: map[string]TableStats{}}
+	err := s.pool.QueryRow(ctx, dbStatsSQL).Scan(&st.Version, &st.Commits, &st.Rollbacks, &st.BlksRead, &st.BlksHit, &st.WALBytes, &st.WALFPI)
+	if err != nil {
+		return DBStats{}, interpret(err)
+	}
+	rows, err := s.pool.Query(ctx, `SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY ($1)`, statSettings)
+	if err != nil {
+		return DBStats{}, interpret(err)
+	}
+	var name, value string
+	if _, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error {
+		st.Settings[name] = value
+		return nil
+	}); err != nil {
+		return DBStats{}, interpret(err)
+	}
+	if rows, err = s.pool.Query(ctx, tableStatsSQL); err != nil {
+		return DBStats{}, interpret(err)
+	}
+	var t TableStats
+	_, err = pgx.ForEachRow(rows, []any{&name, &t.Inserted, &t.Updated, &t.HotUpdated, &t.Deleted, &t.Live, &t.Dead, &t.SeqScans, &t.IdxScans},
+		func() error {
+			st.Tables[name] = t
+			return nil
+		})
+	return st, interpret(err)
+}

@@ -1,0 +1,168 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
+)
+
+// A row comes back for each cursor that was written. The upsert's WHERE keeps a cursor that would not move (M1, D4) and
+// one of a newer installation or epoch; a newer installation or epoch replaces what was there, whatever its seq.
+const ackSQL = `
+INSERT INTO device_cursors AS d (conv_id, device_id, install_epoch, epoch, delivered_seq)
+SELECT r.conv, r.dev, r.inst, c.epoch, r.seq
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::int[]) AS r (conv, dev, usr, inst, seq, ep)
+JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr AND v.install_epoch = r.inst
+JOIN conversations c ON c.conv_id = r.conv AND r.seq < c.next_seq AND (r.ep = 0 OR r.ep = c.epoch)
+WHERE EXISTS (SELECT 1 FROM membership_periods m WHERE m.conv_id = r.conv AND m.user_id = r.usr)
+ORDER BY r.conv, r.dev
+ON CONFLICT (conv_id, device_id) DO UPDATE
+SET install_epoch = EXCLUDED.install_epoch, epoch = EXCLUDED.epoch, delivered_seq = EXCLUDED.delivered_seq,
+    updated_at = clock_timestamp()
+WHERE EXCLUDED.install_epoch >= d.install_epoch AND EXCLUDED.epoch >= d.epoch
+  AND (EXCLUDED.install_epoch > d.install_epoch OR EXCLUDED.epoch > d.epoch OR EXCLUDED.delivered_seq > d.delivered_seq)
+RETURNING conv_id, device_id, delivered_seq`
+
+// Why a row did not come back, in the order in which a caller may learn it: nothing of a conversation before membership.
+const ackReasonSQL = `
+SELECT r.ord, v.install_epoch, m.member, c.epoch, c.next_seq - 1, d.delivered_seq
+FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) WITH ORDINALITY AS r (conv, dev, usr, inst, ord)
+LEFT JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr
+LEFT JOIN conversations c ON c.conv_id = r.conv
+LEFT JOIN device_cursors d ON d.conv_id = r.conv AND d.device_id = r.dev AND d.install_epoch = r.inst AND d.epoch = c.epoch
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT 1 FROM membership_periods p
+                                   WHERE p.conv_id = r.conv AND p.user_id = r.usr) AS member) m`
+
+type cursorKey struct{ conv, dev string }
+
+// ackRow is one cursor to be written and the requests that it answers.
+type ackRow struct {
+	req  im.AckReq // with the largest seq of them
+	reqs []int
+}
+
+// AckBatch merges and writes delivered cursors; see im.Store. Requests of one device and conversation are merged to the
+// largest seq if they state the same installation and epoch; otherwise, and for those that a refused larger seq had
+// hidden, there is one more round. A request whose seq the cursor had already passed is a success that writes nothing.
+func (s *Store) AckBatch(ctx context.Context, reqs []im.AckReq) ([]im.AckResult, error) {
+	out := make([]im.AckResult, len(reqs))
+	todo := make([]int, 0, len(reqs))
+	for i, r := range reqs {
+		if r.Seq < 0 || !storable(r.Conv, r.From.User, r.From.Device) {
+			out[i].Err = im.ErrBadRequest
+			continue
+		}
+		todo = append(todo, i)
+	}
+	for len(todo) > 0 {
+		var later []int
+		rows := mergeAcks(reqs, todo, &later)
+		missed, err := s.writeCursors(ctx, rows, out)
+		if err == nil && len(missed) > 0 {
+			err = s.ackReasons(ctx, missed, reqs, out, &later)
+		}
+		if err != nil {
+			return nil, interpret(err)
+		}
+		todo = later
+	}
+	return out, nil
+}
+
+// mergeAcks makes one row a cursor out of the requests in todo; those that state another installation or epoch than
+// the first of their cursor go to later.
+func mergeAcks(reqs []im.AckReq, todo []int, later *[]int) map[cursorKey]*ackRow {
+	rows := make(map[cursorKey]*ackRow, len(todo))
+	for _, i := range todo {
+		r := reqs[i]
+		k := cursorKey{r.Conv, r.From.Device}
+		row := rows[k]
+		switch {
+		case row == nil:
+			rows[k] = &ackRow{req: r, reqs: []int{i}}
+		case row.req.From != r.From || row.req.Epoch != r.Epoch:
+			*later = append(*later, i)
+		default:
+			row.req.Seq = max(row.req.Seq, r.Seq)
+			row.reqs = append(row.reqs, i)
+		}
+	}
+	return rows
+}
+
+// writeCursors writes the rows, answers the requests of those that moved, and returns the others.
+func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, out []im.AckResult) ([]*ackRow, error) {
+	n := len(rows)
+	conv, dev, user := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
+	inst, epoch, seq := make([]int32, 0, n), make([]int32, 0, n), make([]int64, 0, n)
+	for _, row := range rows {
+		conv, dev, user = append(conv, row.req.Conv), append(dev, row.req.From.Device), append(user, row.req.From.User)
+		inst, epoch, seq = append(inst, row.req.From.Install), append(epoch, row.req.Epoch), append(seq, row.req.Seq)
+	}
+	res, err := s.pool.Query(ctx, ackSQL, conv, dev, user, inst, seq, epoch)
+	if err != nil {
+		return nil, err
+	}
+	var k cursorKey
+	var delivered int64
+	_, err = pgx.ForEachRow(res, []any{&k.conv, &k.dev, &delivered}, func() error {
+		for _, i := range rows[k].reqs {
+			out[i].Delivered = delivered
+		}
+		delete(rows, k)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	missed := make([]*ackRow, 0, len(rows))
+	for _, row := range rows {
+		missed = append(missed, row)
+	}
+	return missed, nil
+}
+
+// ackReasons answers the requests of rows that were not written. Those up to the head, hidden by a larger seq that
+// lies beyond it, go to later: the head only grows, so the next round accepts them.
+func (s *Store) ackReasons(ctx context.Context, missed []*ackRow, reqs []im.AckReq, out []im.AckResult, later *[]int) error {
+	n := len(missed)
+	conv, dev, user, inst := make([]string, n), make([]string, n), make([]string, n), make([]int32, n)
+	for i, row := range missed {
+		conv[i], dev[i], user[i], inst[i] = row.req.Conv, row.req.From.Device, row.req.From.User, row.req.From.Install
+	}
+	res, err := s.pool.Query(ctx, ackReasonSQL, conv, dev, user, inst)
+	if err != nil {
+		return err
+	}
+	var ord int64
+	var install, epoch *int32
+	var member bool
+	var head, delivered *int64
+	_, err = pgx.ForEachRow(res, []any{&ord, &install, &member, &epoch, &head, &delivered}, func() error {
+		row := missed[ord-1]
+		for _, i := range row.reqs {
+			switch {
+			case epoch == nil || install == nil || !member:
+				out[i].Err = im.ErrNotMember
+			case *install != row.req.From.Install:
+				out[i].Err = im.ErrStaleInstall
+			case row.req.Epoch != 0 && row.req.Epoch != *epoch:
+				out[i].Err = im.ErrEpochChanged
+			case reqs[i].Seq > *head:
+				out[i].Err = im.ErrCursorAhead
+			case row.req.Seq > *head:
+				*later = append(*later, i)
+			case delivered != nil && *delivered >= reqs[i].Seq:
+				out[i].Delivered = *delivered
+			default:
+				// Between the two statements the row became acceptable (a join, a newer installation): the outcome is
+				// honestly unknown, and the device acknowledges again.
+				out[i].Err = im.ErrUnavailable
+			}
+		}
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
+)
+
+const sendSQL = `SELECT o_ord, o_seq, o_msg_no, o_mid, o_dup, o_epoch, o_at, o_code
+FROM im_send_batch($1, $2, $3, $4, $5, $6, $7, $8)`
+
+// SendBatch appends messages in one transaction; see im.Store. Requests with text that PostgreSQL cannot store get
+// im.ErrBadRequest and do not reach it. With wait, all requests get im.ErrBusy when the lock timeout ran out.
+func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]im.SendResult, error) {
+	out := make([]im.SendResult, len(reqs))
+	n := len(reqs)
+	conv, user, dev, cmid, body := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
+	hash, mid, place := make([][]byte, 0, n), make([][16]byte, 0, n), make([]int, 0, n)
+	for i, r := range reqs {
+		if !storable(r.Conv, r.From.User, r.From.Device, r.CMID, r.Body) {
+			out[i].Err = im.ErrBadRequest
+			continue
+		}
+		conv, user, dev = append(conv, r.Conv), append(user, r.From.User), append(dev, r.From.Device)
+		cmid, body = append(cmid, r.CMID), append(body, r.Body)
+		hash, mid = append(hash, requestHash(im.KindMsg, r.Body)), append(mid, uuid.New())
+		place = append(place, i)
+	}
+	if len(place) == 0 {
+		return out, nil
+	}
+	rows, err := s.send.Query(ctx, sendSQL, conv, user, dev, cmid, hash, mid, body, wait)
+	if err == nil {
+		err = scanSends(rows, out, place)
+	}
+	if err = interpret(err); wait && errors.Is(err, im.ErrBusy) {
+		for _, i := range place {
+			out[i] = im.SendResult{Err: im.ErrBusy}
+		}
+		return out, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// scanSends reads the function's rows; place gives each one's index in out. The results are only valid when the error
+// is nil: the commit has then been confirmed (a statement of its own commits before its last message arrives).
+func scanSends(rows pgx.Rows, out []im.SendResult, place []int) error {
+	var ord int64
+	var seq, msgNo *int64
+	var mid *uuid.UUID
+	var dup bool
+	var epoch *int32
+	var at time.Time
+	var code *string
+	_, err := pgx.ForEachRow(rows, []any{&ord, &seq, &msgNo, &mid, &dup, &epoch, &at, &code}, func() error {
+		r := &out[place[ord-1]]
+		if code != nil {
+			r.Err = codeError(*code)
+			return nil
+		}
+		*r = im.SendResult{Seq: *seq, MsgNo: *msgNo, MID: mid.String(), Dup: dup, Epoch: *epoch, At: at}
+		return nil
+	})
+	return err
+}
+
+// requestHash tells a repeated request from another one with the same key. The kind is part of it, so that a recall
+// cannot pass for a message.
+func requestHash(kind im.Kind, body string) []byte {
+	h := sha256.New()
+	h.Write([]byte(kind))
+	h.Write([]byte{0})
+	h.Write([]byte(body))
+	return h.Sum(nil)
+}

@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
+)
+
+// One statement, so that head, min_seq, epoch, membership and events are of one snapshot. It goes from the membership
+// intervals to the events: a filter on the events would scan everything before a late joiner's join (400 ms against
+// 0.16 ms in a log of 300 000). For someone who has left, the head is their own leave: what came after is not theirs.
+const syncSQL = `
+SELECT m.head, c.min_seq, c.epoch,
+       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, e.client_msg_id, e.body, e.subject_user,
+       e.target_seq, e.msg_no, e.created_at
+FROM conversations c
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN bool_or(p.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(p.to_seq) END AS head
+    FROM membership_periods p WHERE p.conv_id = c.conv_id AND p.user_id = $2) m
+LEFT JOIN LATERAL (
+    SELECT x.* FROM membership_periods p
+    CROSS JOIN LATERAL (
+        SELECT * FROM events y
+        WHERE y.conv_id = c.conv_id
+          AND y.seq > GREATEST($3::bigint, c.min_seq - 1, p.from_seq - 1)
+          AND y.seq <= COALESCE(p.to_seq, c.next_seq - 1)
+        ORDER BY y.seq LIMIT $4) x
+    WHERE p.conv_id = c.conv_id AND p.user_id = $2
+    ORDER BY x.seq LIMIT $4) e ON true
+WHERE c.conv_id = $1 AND m.head IS NOT NULL
+ORDER BY e.seq`
+
+// Sync reads a page; see im.Store. With HasMore, NextAfter is the last event of the page.
+func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
+	limit := or(r.Limit, im.DefaultSyncLimit)
+	if limit < 1 || limit > im.MaxSyncLimit || r.After < 0 || !storable(r.Conv, r.From.User) {
+		return im.Page{}, im.ErrBadRequest
+	}
+	// One event more than asked for tells whether there is more.
+	rows, err := s.pool.Query(ctx, syncSQL, r.Conv, r.From.User, r.After, limit+1)
+	if err != nil {
+		return im.Page{}, interpret(err)
+	}
+	var p im.Page
+	var e nullEvent
+	found := false
+	_, err = pgx.ForEachRow(rows, append([]any{&p.Head, &p.MinSeq, &p.Epoch}, e.targets()...), func() error {
+		found = true
+		if e.seq != nil {
+			p.Events = append(p.Events, e.event(r.Conv, p.Epoch))
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return im.Page{}, interpret(err)
+	case !found:
+		return im.Page{}, im.ErrNotMember
+	case r.Epoch != 0 && r.Epoch != p.Epoch:
+		return im.Page{}, im.ErrEpochChanged
+	}
+	p.NextAfter = max(r.After, p.Head)
+	if len(p.Events) > limit {
+		p.Events, p.HasMore = p.Events[:limit], true
+		p.NextAfter = p.Events[limit-1].Seq
+	}
+	return p, nil
+}
+
+// nullEvent scans the columns seq, kind, message_id, sender_user, sender_device, client_msg_id, body, subject_user,
+// target_seq, msg_no, created_at; all of them are NULL in a row of an outer join without an event.
+type nullEvent struct {
+	seq, target, msgNo         *int64
+	kind, sender, device, cmid *string
+	body, subject              *string
+	mid                        *uuid.UUID
+	at                         *time.Time
+}
+
+func (e *nullEvent) targets() []any {
+	return []any{&e.seq, &e.kind, &e.mid, &e.sender, &e.device, &e.cmid, &e.body, &e.subject, &e.target, &e.msgNo, &e.at}
+}
+
+func (e *nullEvent) event(conv string, epoch int32) im.Event {
+	ev := im.Event{
+		Conv: conv, Seq: *e.seq, Epoch: epoch, Kind: im.Kind(*e.kind), Sender: deref(e.sender), SenderDevice: deref(e.device),
+		CMID: deref(e.cmid), Body: deref(e.body), User: deref(e.subject), Target: deref(e.target), MsgNo: *e.msgNo, At: *e.at,
+	}
+	if e.mid != nil {
+		ev.MID = e.mid.String()
+	}
+	return ev
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
