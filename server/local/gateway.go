@@ -25,6 +25,7 @@ type gateway struct {
 	role   string
 	cmd    *exec.Cmd
 	stdin  io.Closer // the child ends when this does
+	stdout *os.File  // nothing is read after the first line, but a closed one would kill the writer
 	stderr *os.File
 	ready  listening
 	ended  chan struct{} // closed when the process has ended
@@ -42,63 +43,59 @@ type listening struct {
 
 // startGateway starts the child and waits for its line. Afterwards the caller
 // owns the process and must call stop.
-func startGateway(ctx context.Context, role, logDir string, args, env []string) (g *gateway, err error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	g = &gateway{role: role, ended: make(chan struct{})}
-	if g.stderr, err = stderrFile(logDir, role); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			g.stderr.Close()
-		}
-	}()
-	// Not exec.CommandContext: the child outlives the start. Its limit on open
-	// files needs no raising: a Go program raises its own soft limit.
-	g.cmd = exec.Command(exe, args...)
-	g.cmd.Env = env
-	g.cmd.Stderr = g.stderr
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if g.stdin, err = g.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, childOut, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	g.cmd.Stdout = childOut
-	err = g.cmd.Start()
-	childOut.Close()
-	if err != nil {
-		stdout.Close()
+func startGateway(ctx context.Context, role, logDir string, args, env []string) (*gateway, error) {
+	g := &gateway{role: role, ended: make(chan struct{})}
+	if err := g.launch(logDir, args, env); err != nil {
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	go func() { // ends with the process; stop waits for it
-		g.err = g.cmd.Wait()
-		close(g.ended)
-	}()
-	if err := g.awaitReady(ctx, stdout); err != nil {
-		g.stop(ctx, 0)
+	if err := g.awaitReady(ctx); err != nil {
+		_ = g.stop(ctx, 0) // err says why
 		return nil, fmt.Errorf("%s: %w", role, err)
 	}
 	return g, nil
 }
 
-// awaitReady reads the child's line. It closes stdout when it returns: a
-// gateway prints nothing after that line.
-func (g *gateway) awaitReady(ctx context.Context, stdout *os.File) error {
+// launch starts the process and the goroutine that waits for it.
+func (g *gateway) launch(logDir string, args, env []string) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	stderr, err := stderrFile(logDir, g.role)
+	if err != nil {
+		return err
+	}
+	stdout, childOut, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, stderr.Close())
+	}
+	// Not exec.CommandContext: the child outlives the start. Its limit on open
+	// files needs no raising: a Go program raises its own soft limit.
+	g.cmd = exec.Command(exe, args...)
+	g.cmd.Env = env
+	g.cmd.Stdout, g.cmd.Stderr = childOut, stderr
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if g.stdin, err = g.cmd.StdinPipe(); err == nil {
+		err = g.cmd.Start() // closes the pipe if it fails
+	}
+	childOut.Close()
+	if err != nil {
+		return errors.Join(err, stdout.Close(), stderr.Close())
+	}
+	g.stdout, g.stderr = stdout, stderr
+	go func() { // ends with the process; stop waits for it
+		g.err = g.cmd.Wait()
+		close(g.ended)
+	}()
+	return nil
+}
+
+// awaitReady reads the child's line.
+func (g *gateway) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyLimit, fmt.Errorf("was not ready after %v", readyLimit))
 	defer cancel()
-	unblock := context.AfterFunc(ctx, func() { stdout.Close() })
-	defer func() {
-		if unblock() {
-			stdout.Close()
-		}
-	}()
-	line, err := bufio.NewReader(io.LimitReader(stdout, 1<<12)).ReadBytes('\n')
+	defer context.AfterFunc(ctx, func() { g.stdout.Close() })() // ends the read
+	line, err := bufio.NewReader(io.LimitReader(g.stdout, 1<<12)).ReadBytes('\n')
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -119,6 +116,7 @@ func (g *gateway) awaitReady(ctx context.Context, stdout *os.File) error {
 func (g *gateway) stop(ctx context.Context, limit time.Duration) error {
 	g.expected.Store(true)
 	defer g.stderr.Close()
+	defer g.stdout.Close()
 	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	_ = g.stdin.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -142,7 +142,7 @@ func (s *Stack) watch() {
 	s.watchers.Go(func() {
 		select {
 		case <-s.pg.Exited():
-			s.exits <- Exit{Role: "postgres", Err: errors.New("PostgreSQL ended by itself")}
+			s.exits <- Exit{Role: "postgres", Err: s.pg.Err()}
 		case <-s.stopping:
 		}
 	})

@@ -25,7 +25,6 @@ type install struct {
 // that tests can answer.
 type finder struct {
 	id       identity
-	env      func(string) string
 	glob     func(pattern string) ([]string, error)
 	lookPath func(file string) (string, error)
 	cache    string
