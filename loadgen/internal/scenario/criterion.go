@@ -10,8 +10,8 @@ import (
 // Criterion bounds one figure of the run's summary. In YAML: {metric: send.intended.p99, max: 100ms}.
 type Criterion struct {
 	Metric string `yaml:"metric" doc:"a latency and statistic (send.intended.p99), achieved_rate, or effective_ack"`
-	Max    *Limit `yaml:"max,omitempty" doc:"the figure may not be above this"`
-	Min    *Limit `yaml:"min,omitempty" doc:"the figure may not be below this"`
+	Max    *Limit `yaml:"max" doc:"the figure may not be above this"`
+	Min    *Limit `yaml:"min" doc:"the figure may not be below this"`
 }
 
 // Limit is a bound with the unit that the summary uses: milliseconds for a latency, a plain number else (a share for
@@ -23,9 +23,6 @@ type Limit struct {
 
 // String is the bound as the scenario wrote it.
 func (l Limit) String() string { return l.text }
-
-// MarshalYAML implements yaml.InterfaceMarshaler.
-func (l Limit) MarshalYAML() (any, error) { return l.text, nil }
 
 // Met says whether the figure, in the summary's unit, keeps the criterion.
 func (c Criterion) Met(figure float64) bool {

@@ -35,7 +35,7 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 		return
 	}
 	if len(tree.Docs) > 1 && tree.Docs[1].Body != nil {
-		d.problem(tree.Docs[1].Body.GetToken().Position, "a scenario is one YAML document, and here begins a second")
+		d.problem(start(tree.Docs[1].Body), "a scenario is one YAML document, and here begins a second")
 	}
 	if len(tree.Docs) == 0 || tree.Docs[0].Body == nil {
 		return // an empty file is a scenario of defaults
@@ -72,7 +72,7 @@ func (d *decoder) section(n ast.Node, v reflect.Value, path string) {
 	known := fields(v.Type())
 	entries, ok := entriesOf(n)
 	if !ok {
-		d.problem(n.GetToken().Position, "%s must hold fields (%s), one a line", sectionName(path), strings.Join(names(known), ", "))
+		d.problem(start(n), "%s must hold fields (%s), one a line", sectionName(path), strings.Join(names(known), ", "))
 		return
 	}
 	for _, e := range entries {
@@ -83,7 +83,7 @@ func (d *decoder) section(n ast.Node, v reflect.Value, path string) {
 			continue
 		}
 		p := join(path, f.name)
-		d.at[p] = e.Value.GetToken().Position
+		d.at[p] = start(e.Value)
 		d.value(e.Value, v.FieldByIndex(f.Index), p, key.Position)
 	}
 }
@@ -94,7 +94,7 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string, key *token.Pos
 		d.problem(key, "%s has no value", path)
 		return
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
-		d.problem(n.GetToken().Position, "anchors, aliases and tags are not used in scenarios")
+		d.problem(start(n), "anchors, aliases and tags are not used in scenarios")
 		return
 	}
 	switch {
@@ -108,9 +108,9 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string, key *token.Pos
 	default:
 		text, ok := scalar(n)
 		if !ok {
-			d.problem(n.GetToken().Position, "%s takes a single value", path)
+			d.problem(start(n), "%s takes a single value", path)
 		} else if err := setScalar(v, text); err != nil {
-			d.problem(n.GetToken().Position, "%s: %v", path, err)
+			d.problem(start(n), "%s: %v", path, err)
 		}
 	}
 }
@@ -118,14 +118,14 @@ func (d *decoder) value(n ast.Node, v reflect.Value, path string, key *token.Pos
 func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 	seq, ok := n.(*ast.SequenceNode)
 	if !ok {
-		d.problem(n.GetToken().Position, "%s must be a list", path)
+		d.problem(start(n), "%s must be a list", path)
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
 	for i, item := range seq.Values {
 		p := fmt.Sprintf("%s[%d]", path, i)
-		d.at[p] = item.GetToken().Position
-		d.value(item, v.Index(i), p, item.GetToken().Position)
+		d.at[p] = start(item)
+		d.value(item, v.Index(i), p, start(item))
 	}
 }
 
@@ -137,6 +137,14 @@ func entriesOf(n ast.Node) ([]*ast.MappingValueNode, bool) {
 		return []*ast.MappingValueNode{m}, true
 	}
 	return nil, false
+}
+
+// start is where a node begins: the token of a mapping is its first colon, or the bracket in flow style.
+func start(n ast.Node) *token.Position {
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
+		n = m.Values[0].Key
+	}
+	return n.GetToken().Position
 }
 
 // scalar is the text of a plain, quoted or block value.

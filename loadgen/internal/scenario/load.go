@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/token"
 
 	"imbench/scenarios"
@@ -68,10 +67,7 @@ func Parse(file string, src []byte, set ...string) (*Scenario, error) {
 		s.overrides = append(s.overrides, arg)
 		from[path] = arg
 	}
-	issues := s.issues()
-	if len(d.Problems) > 0 { // how fields fit together says nothing where one was not read
-		issues = ranges(reflect.ValueOf(s).Elem(), "")
-	}
+	issues := s.issues(len(d.Problems) == 0)
 	for _, i := range issues {
 		if arg, ok := from[i.path]; ok {
 			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
@@ -80,6 +76,7 @@ func Parse(file string, src []byte, set ...string) (*Scenario, error) {
 		}
 	}
 	if err := d.orNil(); err != nil {
+		d.sort()
 		return nil, err
 	}
 	return s, nil
@@ -168,19 +165,16 @@ func List() ([]*Scenario, error) {
 
 // Bytes is the scenario as used, to be kept with the run: the file itself, or, if -set changed something, the whole
 // effective scenario under a comment that names the changes. Parse takes it back.
-func (s *Scenario) Bytes() ([]byte, error) {
+func (s *Scenario) Bytes() []byte {
 	if len(s.overrides) == 0 && s.source != nil {
-		return s.source, nil
+		return s.source
 	}
 	var b bytes.Buffer
 	for _, o := range s.overrides {
 		fmt.Fprintf(&b, "# -set %s\n", strings.ReplaceAll(o, "\n", " "))
 	}
-	err := yaml.NewEncoder(&b).Encode(s)
-	if err != nil {
-		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
-	}
-	return b.Bytes(), nil
+	encode(&b, reflect.ValueOf(s).Elem(), "")
+	return b.Bytes()
 }
 
 // SetSeed changes the seed as -set seed=N does.

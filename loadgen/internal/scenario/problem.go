@@ -1,7 +1,9 @@
 package scenario
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,7 +52,17 @@ func indentTo(line string, column int) string {
 	return b.String()
 }
 
-// orNull is err as an error, or nil if nothing is wrong.
+// sort puts the problems into the order of the file; those that are not in it come last.
+func (e *Error) sort() {
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
+		if (a.Line == 0) != (b.Line == 0) {
+			return b.Line - a.Line
+		}
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+}
+
+// orNil is e as an error, or nil if nothing is wrong.
 func (e *Error) orNil() error {
 	if len(e.Problems) == 0 {
 		return nil

@@ -114,9 +114,6 @@ type Rate float64
 // String is the form that YAML takes, as in "1250/s".
 func (r Rate) String() string { return strconv.FormatFloat(float64(r), 'g', -1, 64) + "/s" }
 
-// MarshalYAML implements yaml.InterfaceMarshaler.
-func (r Rate) MarshalYAML() (any, error) { return r.String(), nil }
-
 // GatewayArgs are the server's flags that this scenario asks of an embedded gateway.
 func (s *Scenario) GatewayArgs() []string {
 	return []string{

@@ -13,25 +13,30 @@ type issue struct{ path, message string }
 // Validate checks a Scenario that was made or changed in code; Load and Set have done it already. The error is an *Error.
 func (s *Scenario) Validate() error {
 	var e Error
-	for _, i := range s.issues() {
+	for _, i := range s.issues(true) {
 		e.Problems = append(e.Problems, Problem{Where: s.Name, Message: i.path + ": " + i.message})
 	}
 	return e.orNil()
 }
 
-// issues lists what is wrong: first what each field may hold by itself, and if that is fine, how they fit together.
-func (s *Scenario) issues() []issue {
+// issues lists what is wrong: what each field may hold by itself and, if that is fine and whole is true, how the fields
+// fit together. That says nothing where a field could not be read.
+func (s *Scenario) issues(whole bool) []issue {
 	list := ranges(reflect.ValueOf(s).Elem(), "")
 	for i := range s.Criteria {
 		path := "criteria[" + strconv.Itoa(i) + "]"
 		c := &s.Criteria[i]
-		if !contains(Metrics(), c.Metric) {
+		if c.Metric == "" {
+			if whole { // else it may be the one that could not be read
+				list = append(list, issue{path, "has no metric"})
+			}
+		} else if !contains(Metrics(), c.Metric) {
 			list = append(list, issue{path, fmt.Sprintf("unknown metric %q; %s", c.Metric, nearest(c.Metric, Metrics()))})
 		} else if err := c.resolve(); err != nil {
 			list = append(list, issue{path, err.Error()})
 		}
 	}
-	if len(list) > 0 {
+	if len(list) > 0 || !whole {
 		return list
 	}
 	for _, check := range fit {
