@@ -15,7 +15,7 @@ const (
 )
 
 // RunInputs are the rules of a scenario as far as its counts depend on them. The counts of users, devices and
-// conversations are exact, as the population planner makes them.
+// conversations are exact, as the population planner makes them; the members of a conversation are drawn evenly.
 type RunInputs struct {
 	GroupRate  PerSecond // messages to groups, a Poisson stream
 	DirectRate PerSecond // messages to direct chats, a Poisson stream
@@ -31,21 +31,24 @@ type RunInputs struct {
 	ActiveDirects int
 	Burst         int // messages after which a conversation leaves its active set
 
-	Mode       Mode
-	HintAbove  int   // groups of more members are announced by hints in either mode; 0 = none
-	Reading    Share // devices that sync after a hint, in pull mode
+	Mode       Mode  // of groups; direct chats are always pushed
+	HintAbove  int   // groups of more members are announced by hints even when pushing; 0 = none
+	Reading    Share // of the pairs of a device and a hinted group: those that sync after a hint
 	HintWindow Seconds
-	AckEvery   int     // applied events that a cumulative ack covers without waiting
-	AckDelay   Seconds // or the wait after the first unacknowledged one
-	Loss       Share   // pushes that a device throws away
-	Grace      Seconds // the repair sweep's
-	Sweep      Seconds
-	Warmup     Seconds
-	Measure    Seconds
-	BodyBytes  Bytes
-	ConvBytes  Bytes // length of a conversation id
-	UserBytes  Bytes // length of a user id
-	RIDBytes   Bytes // length of the request ids that the devices use; 0 = they use none
+
+	AckEvery int     // applied events that a cumulative ack covers without waiting
+	AckDelay Seconds // or the wait after the first unacknowledged one
+	Loss     Share   // pushes that a device throws away
+	Grace    Seconds // the repair sweep's; longer than AckDelay, or waiting devices get hints that nobody predicts
+	Sweep    Seconds
+
+	Warmup  Seconds
+	Measure Seconds
+
+	BodyBytes int
+	ConvBytes int // length of a conversation's id
+	UserBytes int // length of a user's id
+	RIDBytes  int // length of the request ids that devices use; 0 = they use none
 }
 
 // Figure is one predicted number of a run's table "predicted, measured, error".
@@ -67,7 +70,7 @@ func BaselineRun() RunInputs {
 		Mode: Push, HintAbove: 200, Reading: 1, HintWindow: 0.2,
 		AckEvery: 4, AckDelay: 2.5, Loss: 0.03, Grace: 4, Sweep: 1,
 		Warmup: 20, Measure: 60,
-		BodyBytes: 200, ConvBytes: 11, UserBytes: 11,
+		BodyBytes: 200, ConvBytes: 11, UserBytes: 11, RIDBytes: 4,
 	}
 }
 
@@ -99,11 +102,12 @@ func (in RunInputs) Validate() error {
 	check(in.Mode == Push || in.Mode == Pull, "mode %q: push or pull", in.Mode)
 	check(in.Reading >= 0 && in.Reading <= 1, "reading share %g: 0 to 1", float64(in.Reading))
 	check(in.AckEvery >= 1, "an ack every %d events: at least 1", in.AckEvery)
-	check(in.AckDelay >= 0 && in.Grace > in.AckDelay,
-		"ack delay %gs and grace %gs: the grace is the longer one, or devices that only wait to acknowledge get hints", float64(in.AckDelay), float64(in.Grace))
-	check(in.Loss >= 0 && in.Loss < 1, "loss %g: 0 to below 1", float64(in.Loss))
+	check(in.AckDelay >= 0 && in.Grace >= 0, "ack delay %gs and grace %gs: not negative", float64(in.AckDelay), float64(in.Grace))
+	check(in.Loss >= 0 && in.Loss <= 1, "loss %g: 0 to 1", float64(in.Loss))
 	check(in.Sweep >= 0 && in.Warmup >= 0 && in.HintWindow >= 0, "sweep %gs, warm-up %gs and hint window %gs: not negative",
 		float64(in.Sweep), float64(in.Warmup), float64(in.HintWindow))
 	check(in.Measure > 0, "measured for %gs: above 0", float64(in.Measure))
+	check(min(in.BodyBytes, in.ConvBytes, in.UserBytes, in.RIDBytes) >= 0, "lengths of %d, %d, %d and %d bytes: not negative",
+		in.BodyBytes, in.ConvBytes, in.UserBytes, in.RIDBytes)
 	return errors.Join(errs...)
 }

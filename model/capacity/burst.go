@@ -1,0 +1,110 @@
+package capacity
+
+import "math"
+
+// burst is how the messages of one conversation follow each other: size messages as a Poisson process of rate λ, then a
+// silence whose length is exponential with rate ν, and so on. A phase is a place in that cycle: phase i < size means that
+// i messages of the burst are over, phase size is the silence. size 0 is a burst without end, which has phase 0 only.
+type burst struct {
+	size   int
+	lambda float64
+	nu     float64
+}
+
+// longBurst is the size from which a burst counts as endless: its end touches less than 0.4 % of its messages.
+const longBurst = 256
+
+func newBurst(size int, lambda, nu float64) burst {
+	if size > longBurst {
+		return burst{lambda: lambda}
+	}
+	return burst{size, lambda, nu}
+}
+
+// phases is the number of different phases.
+func (b burst) phases() int { return b.size + 1 }
+
+// after is the phase right after m ≥ 1 more messages.
+func (b burst) after(phase, m int) int {
+	if b.size == 0 {
+		return 0
+	}
+	return (phase%b.size+m-1)%b.size + 1
+}
+
+// ends are the phases that follow a message, each equally often.
+func (b burst) ends() []int {
+	if b.size == 0 {
+		return []int{0}
+	}
+	list := make([]int, b.size)
+	for i := range list {
+		list[i] = i + 1
+	}
+	return list
+}
+
+// count[m] says how likely m messages are in a time: waiting, with the phase still what it was after the last of them;
+// started, with the silence over and the next burst not begun.
+type count struct{ waiting, started float64 }
+
+func (c count) p() float64 { return c.waiting + c.started }
+
+// counts is the distribution of the number of messages within t seconds from a phase, up to most of them; what is missing
+// to 1 is more. It is a pure birth process, solved by uniformization.
+func (b burst) counts(phase int, t float64, most int) []count {
+	rates, first := b.stages(phase, most)
+	probs := birth(rates, t)
+	out := make([]count, most+1)
+	for m := range out {
+		s := first[m]
+		out[m].waiting = probs[s]
+		if first[m+1]-s == 2 {
+			out[m].started = probs[s+1]
+		}
+	}
+	return out
+}
+
+// stages are the exponential waits on the way to most+1 messages: first[m] is the stage right after message m.
+func (b burst) stages(phase, most int) (rates []float64, first []int) {
+	for range most + 1 {
+		first = append(first, len(rates))
+		if b.size > 0 && phase == b.size {
+			rates = append(rates, b.nu)
+		}
+		rates = append(rates, b.lambda)
+		phase = b.after(phase, 1)
+	}
+	return rates, append(first, len(rates))
+}
+
+// birth is the distribution over the stages of a chain of exponential waits, t seconds after it entered the first. It
+// sums Poisson(Λt) weights over the powers of the jump chain, Λ the largest rate (Jensen 1953); the terms that it leaves
+// out weigh less than 1e-12.
+func birth(rates []float64, t float64) []float64 {
+	var top float64
+	for _, r := range rates {
+		top = max(top, r)
+	}
+	state, sum := make([]float64, len(rates)), make([]float64, len(rates))
+	state[0] = 1
+	mean := top * t
+	if mean == 0 {
+		return state
+	}
+	logMean := math.Log(mean)
+	for n := 0; n <= int(mean+8*math.Sqrt(mean)+20); n++ {
+		lg, _ := math.Lgamma(float64(n + 1))
+		w := math.Exp(float64(n)*logMean - mean - lg)
+		for i := len(state) - 1; i >= 0; i-- {
+			sum[i] += w * state[i]
+			move := rates[i] / top * state[i]
+			state[i] -= move
+			if i+1 < len(state) {
+				state[i+1] += move
+			}
+		}
+	}
+	return sum
+}
