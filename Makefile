@@ -1,0 +1,71 @@
+# `make` alone lists the targets. Go is the only prerequisite; PostgreSQL is
+# found, or fetched once (see server/internal/pgembed).
+#
+# SEED=7 and SET="load.duration=30s ack.every=2" pass through to loadgen.
+# make turns every failure into exit status 2: where loadgen's own matters, run
+# bin/loadgen. The line "Error N" that make prints has it.
+
+.DEFAULT_GOAL := help
+.PHONY: help build test baseline smoke verify bench report lint fmt clean
+
+GO       ?= go
+COMMANDS  = server loadgen model reports
+# A checkout without git's history builds as "dev".
+REVISION  = $(shell git describe --always --dirty --abbrev=12 --exclude='*' 2>/dev/null || echo dev)
+FLAGS     = $(if $(SEED),-seed $(SEED)) $(foreach s,$(SET),-set '$(s)')
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+build: ## build the four commands into bin/
+	$(GO) build -buildvcs=false -ldflags '-X main.revision=$(REVISION)' -o bin/ $(COMMANDS:%=./%)
+
+# -p 2: packages that start PostgreSQL and gateways disturb each other less.
+test: ## run all tests, with the race detector where a C compiler works
+	@race=-race; \
+	CGO_ENABLED=1 $(GO) build -race -o /dev/null ./server/wire >/dev/null 2>&1 || \
+		{ race=; echo "no working C compiler: the tests run without the race detector"; }; \
+	set -x; $(GO) test $$race -p 2 -timeout 10m ./...
+
+baseline: build ## run the documents' baseline on this machine, and make its report
+	@$(call run,baseline)
+
+smoke: build ## run a tenth of the baseline's load for about ten seconds
+	@$(call run,smoke)
+
+# run drives scenario $(1) and makes the report of the run that this made, if
+# it made one. Its exit status is loadgen's.
+define run
+before=$$(readlink runs/latest || true); code=0; \
+bin/loadgen -scenario $(1) $(FLAGS) || code=$$?; \
+if [ "$$(readlink runs/latest)" != "$$before" ]; then \
+	bin/reports -run runs/latest -out reports/out || [ $$code != 0 ] || code=1; \
+fi; \
+exit $$code
+endef
+
+report: build ## make reports/out/index.html of the newest finished run
+	bin/reports
+
+# The checks are subtests named by their id, as in 04-normal-history.
+verify: ## run the named checks on a real PostgreSQL and print their table
+	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; code=0; \
+	$(GO) test -count=1 -p 1 -v -run 'Check' ./server/... >"$$out" 2>&1 || code=$$?; \
+	[ $$code = 0 ] || grep -v '^=== ' "$$out"; \
+	awk '$$1 == "---" && $$3 ~ /\// { id = $$3; sub(/^.*\//, "", id); printf "%-5s %-40s %s\n", $$2, id, $$4; n[$$2]++ } \
+		END { printf "%d checks passed, %d failed\n", n["PASS:"], n["FAIL:"]; exit n["PASS:"] + n["FAIL:"] == 0 }' "$$out" && exit $$code
+
+bench: ## run the benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
+
+lint: ## gofmt, go vet, staticcheck, and go.mod tidy
+	@unformatted=$$(gofmt -l $(COMMANDS) scenarios); [ -z "$$unformatted" ] || { echo "not formatted (make fmt): $$unformatted"; exit 1; }
+	$(GO) mod tidy -diff
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+fmt: ## format all Go files
+	gofmt -w $(COMMANDS) scenarios
+
+clean: ## remove what build and report made; runs/ stays
+	rm -rf bin reports/out
