@@ -54,7 +54,7 @@ func countAcks(b burst, p ackPolicy) ackCounts {
 	out := ackCounts{acks: 1 / size, perAck: size}
 	out.noise = s.noise(start, size) / (size * size * size)
 	out.syncs = p.loss * (1 - p.loss) // each run of losses ends in one sync, whatever reveals it
-	out.hints = s.hints()
+	out.hints = s.hints(size)
 	return out
 }
 
@@ -248,7 +248,7 @@ func (s *ackSolver) noise(start []float64, mean float64) float64 {
 
 // hints is the sweep's hints for each event: runs of losses that nothing reveals within the grace and the wait for the
 // sweep, and events that were repaired so late that the device still waits to acknowledge when the sweep comes.
-func (s *ackSolver) hints() float64 {
+func (s *ackSolver) hints(perAck float64) float64 {
 	if s.p.loss == 0 {
 		return 0
 	}
@@ -258,7 +258,7 @@ func (s *ackSolver) hints() float64 {
 	for i, weight := range [3]float64{1. / 6, 4. / 6, 1. / 6} {
 		wait := s.p.grace + s.p.sweep*float64(i)/2
 		for _, phase := range ends {
-			sum += weight * (s.silent(phase, wait) + s.late(phase, wait))
+			sum += weight * (s.silent(phase, wait) + s.late(phase, wait, perAck))
 		}
 	}
 	return s.p.loss * (1 - s.p.loss) * sum / float64(len(ends))
@@ -274,18 +274,21 @@ func (s *ackSolver) silent(phase int, t float64) (sum float64) {
 	return sum
 }
 
-// late is the probability that an event arrives within t of a loss, and that the ack of both is sent only after t. The
-// event begins a batch of two, since all that was pending before the loss has been acknowledged by t − delay.
-func (s *ackSolver) late(phase int, t float64) (sum float64) {
+// late is the probability that an event arrives within t of a loss, and that the ack of both is sent only after t: the
+// event begins a batch of two, which stays open until then. It begins none if a batch is open that began before the
+// loss; batches begin about once in perAck events, and one that began more than the delay before the arrival is over.
+func (s *ackSolver) late(phase int, t, perAck float64) (sum float64) {
 	const slices = 16
 	width := min(s.p.delay, t) / slices
 	before := s.silent(phase, t-slices*width)
 	for i := range slices {
-		left := (slices - 1 - float64(i)) * width
+		left := (slices - 1 - float64(i)) * width // after the slice
 		after := s.silent(phase, t-left)
+		arrival := t - left - width/2
+		begins := math.Exp(-s.b.lambda / perAck * max(0, s.p.delay-arrival))
 		for m, c := range s.b.counts(s.b.after(phase, 1), left+width/2, max(s.p.every-3, 0)) {
 			if m+2 < s.p.every {
-				sum += (before - after) * c.p()
+				sum += (before - after) * begins * c.p()
 			}
 		}
 		before = after

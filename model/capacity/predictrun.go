@@ -9,6 +9,8 @@ type traffic struct {
 	presence
 	value map[string][]float64
 	noise map[string][]float64
+	acked map[string][]float64 // what of the value acks cause
+	slack float64              // η, relative growth of events an ack for that of the messages
 }
 
 // applied is the name under which traffic keeps events applied, own ones included. It is no figure of its own.
@@ -33,8 +35,11 @@ func PredictRun(in RunInputs) ([]Figure, error) {
 			y := s.value[name]
 			mean += s.rate * s.mean(y)
 			variance += s.variance(y, t) + s.rate*t*s.mean(s.noise[name])
+			// When more messages happen to be sent in the window, acks cover more of them: only 1 − η of the surplus
+			// becomes acks. Their noise has η² of it already, so that the rest is a covariance of −2η.
+			variance -= 2 * s.slack * s.mean(y) * s.mean(s.acked[name]) * s.rate * t
 		}
-		return figure(name, mean, math.Sqrt(variance)/t)
+		return figure(name, mean, math.Sqrt(max(0, variance))/t)
 	}
 	ratio := func(name, over, under string) Figure {
 		var a, b, variance float64
@@ -97,7 +102,7 @@ func (in RunInputs) streams() ([]traffic, error) {
 		if err != nil {
 			return err
 		}
-		t := traffic{presence: p, value: map[string][]float64{}, noise: map[string][]float64{}}
+		t := traffic{presence: p, value: map[string][]float64{}, noise: map[string][]float64{}, acked: map[string][]float64{}}
 		bytes := in.frames(p)
 		for i, c := range p.c {
 			b := newBurst(in.Burst, p.lambda, p.odds[i]/p.tau)
@@ -107,6 +112,8 @@ func (in RunInputs) streams() ([]traffic, error) {
 				t.add(in.pushed(b, c, bytes))
 			}
 		}
+		typical := newBurst(in.Burst, p.lambda, p.mean(p.odds)/p.tau)
+		t.slack = in.slack(typical, p.mean(p.c))
 		list = append(list, t)
 		return nil
 	}
@@ -131,35 +138,49 @@ func (t *traffic) add(p point) {
 	down := p.events + p.hints + p.sweeps + p.syncs + p.acks + 1
 	downBytes := p.events*b.event + p.hints*b.hint + p.sweeps*b.sweepHint + p.syncs*b.syncReply + p.syncedEvents*b.syncEvent +
 		p.acks*b.acked + b.sent
-	put := func(name string, value, noise float64) {
+	put := func(name string, value, noise, acked float64) {
 		t.value[name] = append(t.value[name], value)
 		t.noise[name] = append(t.noise[name], noise)
+		t.acked[name] = append(t.acked[name], acked)
 	}
 	replies := p.sweeps + p.syncs + p.ackNoise
-	put(Messages, 1, 0)
-	put(PushFrames, p.events, 0)
-	put(DiscardedFrames, p.lost, p.lost)
-	put(HintFrames, p.hints+p.sweeps, p.hints+p.sweeps)
-	put(SyncFrames, p.syncs, p.syncs)
-	put(AckFrames, p.acks, p.ackNoise)
-	put(DownFrames, down, replies)
-	put(EventRows, 1, 0)
-	put(CursorRows, p.acks, p.ackNoise)
-	put(PushBytes, p.events*b.event, 0)
-	put(DownBytes, downBytes, p.syncs*b.event*b.event+p.ackNoise*b.acked*b.acked)
-	put(applied, p.applied, 0)
+	put(Messages, 1, 0, 0)
+	put(PushFrames, p.events, 0, 0)
+	put(DiscardedFrames, p.lost, p.lost, 0)
+	put(HintFrames, p.hints+p.sweeps, p.hints+p.sweeps, 0)
+	put(SyncFrames, p.syncs, p.syncs, 0)
+	put(AckFrames, p.acks, p.ackNoise, p.acks)
+	put(DownFrames, down, replies, p.acks)
+	put(EventRows, 1, 0, 0)
+	put(CursorRows, p.acks, p.ackNoise, p.acks)
+	put(PushBytes, p.events*b.event, 0, 0)
+	put(DownBytes, downBytes, p.syncs*b.event*b.event+p.ackNoise*b.acked*b.acked, p.acks*b.acked)
+	put(applied, p.applied, 0, 0)
 }
 
 // pushed is a message's traffic where events are pushed. A device is the sender of one event in c, which cannot be lost.
 // All devices of a conversation see the same arrivals, so their acks vary together.
 func (in RunInputs) pushed(b burst, c float64, bytes frameBytes) point {
-	loss := float64(in.Loss)
-	a := countAcks(b, ackPolicy{every: in.AckEvery, delay: float64(in.AckDelay), loss: min(loss, 0.999) * (1 - 1/c),
-		grace: float64(in.Grace), sweep: float64(in.Sweep)})
-	lost := loss * (c - 1)
+	a := countAcks(b, in.policy(c))
+	lost := float64(in.Loss) * (c - 1)
 	gaps := max(0, c*(a.syncs-a.hints)) // syncs that the next event begins carry that event too
 	return point{c: c, events: c - 1, lost: lost, sweeps: c * a.hints, syncs: c * a.syncs, syncedEvents: lost + gaps,
 		acks: c * a.acks, ackNoise: c * c * a.noise, applied: c, bytes: bytes}
+}
+
+// policy is the acknowledgement of a device in a conversation of c connected ones.
+func (in RunInputs) policy(c float64) ackPolicy {
+	return ackPolicy{every: in.AckEvery, delay: float64(in.AckDelay), loss: min(float64(in.Loss), 0.999) * (1 - 1/c),
+		grace: float64(in.Grace), sweep: float64(in.Sweep)}
+}
+
+// slack is η of traffic, by a difference quotient.
+func (in RunInputs) slack(b burst, c float64) float64 {
+	const step = 1.02
+	faster := b
+	faster.lambda *= step
+	faster.nu *= step
+	return math.Log(countAcks(faster, in.policy(c)).perAck/countAcks(b, in.policy(c)).perAck) / math.Log(step)
 }
 
 // hinted is a message's traffic where groups are hinted. Hints of a window are merged, each hint makes a reading device
@@ -178,7 +199,9 @@ func (in RunInputs) hinted(b burst, c float64, bytes frameBytes) point {
 	perHint := 1 + merged*others
 	hints := (c - 1) / perHint
 	readers := c * float64(in.Reading)
-	a := countAcks(b, ackPolicy{every: in.AckEvery, delay: float64(in.AckDelay), grace: float64(in.Grace), sweep: float64(in.Sweep)})
+	whole := in.policy(c)
+	whole.loss = 0
+	a := countAcks(b, whole)
 	perAck := a.perAck + (perHint-1)/2
 	syncs := hints * float64(in.Reading)
 	return point{c: c, hints: hints, syncs: syncs, syncedEvents: syncs * perHint, acks: readers / perAck,

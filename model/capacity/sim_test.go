@@ -1,0 +1,232 @@
+package capacity
+
+import (
+	"math"
+	"math/rand/v2"
+)
+
+// simulation plays a run message by message, with the rules of a scenario and nothing of the model's mathematics: it is
+// what the prediction is held against. Network and server take no time.
+type simulation struct {
+	in   RunInputs
+	rng  *rand.Rand
+	from float64 // the measured window
+	to   float64
+	out  map[string]float64 // sums over the window
+}
+
+// simConv is a conversation; devices are its connected ones.
+type simConv struct {
+	devices []*simDevice
+	seq     int
+}
+
+// simDevice is one device in one conversation.
+type simDevice struct {
+	phase    float64 // of the sweep
+	pending  int     // applied, not acknowledged
+	last     float64 // when the last applied message was sent
+	timer    float64 // when the pending ones are acknowledged
+	lost     int     // outstanding
+	lostAt   float64 // the first of them
+	lastLost float64
+	oldest   float64 // the oldest event not acknowledged
+	hinted   bool    // since oldest
+}
+
+// simulate returns the figures of one run.
+func simulate(in RunInputs, seed uint64) map[string]float64 {
+	s := &simulation{in: in, rng: rand.New(rand.NewPCG(seed, 1)), from: float64(in.Warmup),
+		to: float64(in.Warmup + in.Measure), out: map[string]float64{}}
+	users := s.users()
+	s.stream(s.conversations(users, in.GroupSize, in.Groups), in.ActiveGroups, float64(in.GroupRate), in.GroupSize)
+	s.stream(s.conversations(users, 2, in.Directs), in.ActiveDirects, float64(in.DirectRate), 2)
+	o := s.out
+	o[EventRows], o[CursorRows] = o[Messages], o[AckFrames]
+	o[DownFrames] = o[PushFrames] + o[HintFrames] + o[SyncFrames] + o[AckFrames] + o[Messages]
+	o[Deliveries] = o[PushFrames] / o[Messages] * float64(in.Measure)
+	o[EffectiveAck] = o[applied] / o[AckFrames] * float64(in.Measure)
+	for name := range o {
+		o[name] /= float64(in.Measure)
+	}
+	return o
+}
+
+// users returns the number of connected devices of each user.
+func (s *simulation) users() []int {
+	owners := make([]int, 0, s.in.Users+s.in.TwoDeviceUsers)
+	for i, u := range s.rng.Perm(s.in.Users) {
+		owners = append(owners, u)
+		if i < s.in.TwoDeviceUsers {
+			owners = append(owners, u)
+		}
+	}
+	connected := make([]int, s.in.Users)
+	for _, d := range s.rng.Perm(len(owners))[:s.in.ConnectedDevices] {
+		connected[owners[d]]++
+	}
+	return connected
+}
+
+// conversations cuts permutations of the users into conversations, so that every user is in equally many.
+func (s *simulation) conversations(connected []int, size, n int) []*simConv {
+	var seats []int
+	list := make([]*simConv, n)
+	for i := range list {
+		if len(seats) < size {
+			seats = s.rng.Perm(len(connected))
+		}
+		list[i] = &simConv{seq: size}
+		for _, u := range seats[:size] {
+			for range connected[u] {
+				list[i].devices = append(list[i].devices, &simDevice{phase: s.rng.Float64() * float64(s.in.Sweep)})
+			}
+		}
+		seats = seats[size:]
+	}
+	return list
+}
+
+func (s *simulation) stream(convs []*simConv, active int, rate float64, size int) {
+	var places []*simConv // one for each connected device
+	for _, c := range convs {
+		for range c.devices {
+			places = append(places, c)
+		}
+	}
+	in := map[*simConv]bool{}
+	enter := func() *simConv {
+		for {
+			if c := places[s.rng.IntN(len(places))]; !in[c] {
+				in[c] = true
+				return c
+			}
+		}
+	}
+	set := make([]*simConv, active)
+	left := make([]int, active)
+	for i := range set {
+		set[i], left[i] = enter(), s.in.Burst-s.rng.IntN(s.in.Burst)
+	}
+	const tail = 5
+	end := s.to + tail
+	for t := s.rng.ExpFloat64() / rate; t < end; t += s.rng.ExpFloat64() / rate {
+		i := s.rng.IntN(active)
+		s.message(set[i], t, size)
+		if left[i]--; left[i] == 0 {
+			old := set[i]
+			set[i], left[i] = enter(), s.in.Burst
+			delete(in, old)
+		}
+	}
+	for _, c := range convs {
+		for _, d := range c.devices {
+			s.advance(d, math.Inf(1))
+		}
+	}
+}
+
+func (s *simulation) count(name string, msg, n float64) {
+	if msg >= s.from && msg < s.to {
+		s.out[name] += n
+	}
+}
+
+func (s *simulation) message(c *simConv, t float64, size int) {
+	c.seq++
+	s.count(Messages, t, 1)
+	sender := s.rng.IntN(len(c.devices))
+	length := float64(len(`{"t":"event","ev":{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}}`) +
+		s.in.ConvBytes + s.in.UserBytes + 72 + s.in.BodyBytes + 13 + len(digits(c.seq)))
+	for i, d := range c.devices {
+		s.advance(d, t)
+		s.count(applied, t, 1)
+		if i != sender {
+			s.count(PushFrames, t, 1)
+			s.count(PushBytes, t, length)
+			if s.rng.Float64() < float64(s.in.Loss) {
+				s.count(DiscardedFrames, t, 1)
+				d.lose(t)
+				continue
+			}
+		}
+		if d.pending+d.lost == 0 {
+			d.oldest, d.hinted = t, false
+		}
+		n := d.lost + 1
+		if d.lost > 0 {
+			s.count(SyncFrames, d.lostAt, 1)
+			d.lost = 0
+		}
+		s.apply(d, n, t, t)
+	}
+}
+
+func digits(n int) string {
+	var b []byte
+	for ; n > 0; n /= 10 {
+		b = append(b, byte(n%10))
+	}
+	return string(b)
+}
+
+func (d *simDevice) lose(t float64) {
+	if d.pending+d.lost == 0 {
+		d.oldest, d.hinted = t, false
+	}
+	if d.lost == 0 {
+		d.lostAt = t
+	}
+	d.lost++
+	d.lastLost = t
+}
+
+// apply takes n events at once, the last of which was sent at msg.
+func (s *simulation) apply(d *simDevice, n int, now, msg float64) {
+	if d.pending == 0 {
+		d.timer = now + float64(s.in.AckDelay)
+	}
+	d.pending += n
+	d.last = msg
+	if d.pending >= s.in.AckEvery {
+		s.ack(d)
+	}
+}
+
+func (s *simulation) ack(d *simDevice) {
+	s.count(AckFrames, d.last, 1)
+	d.pending = 0
+	if d.lost > 0 {
+		d.oldest, d.hinted = d.lostAt, false
+	}
+}
+
+// advance lets timers and sweeps happen that are due before t.
+func (s *simulation) advance(d *simDevice, t float64) {
+	for d.pending+d.lost > 0 {
+		timer, hint := math.Inf(1), math.Inf(1)
+		if d.pending > 0 {
+			timer = d.timer
+		}
+		if !d.hinted {
+			period := float64(s.in.Sweep)
+			ticks := math.Ceil((d.oldest + float64(s.in.Grace) - d.phase) / period)
+			hint = d.phase + ticks*period
+		}
+		switch {
+		case timer <= hint && timer <= t:
+			s.ack(d)
+		case hint < timer && hint <= t:
+			d.hinted = true
+			s.count(HintFrames, d.oldest, 1)
+			if d.lost > 0 {
+				s.count(SyncFrames, d.lostAt, 1)
+				n := d.lost
+				d.lost = 0
+				s.apply(d, n, hint, d.lastLost)
+			}
+		default:
+			return
+		}
+	}
+}
