@@ -5,11 +5,7 @@ package behavior
 // Lost says whether the device throws away the push of seq in conv (population indices). It is a pure function of the
 // seed, so that a plan can count losses before they happen, and works against any target.
 func Lost(seed uint64, device, conv int32, seq int64, share float64) bool {
-	if share <= 0 {
-		return false
-	}
-	h := mix(seed ^ mix(uint64(uint32(device))<<32|uint64(uint32(conv))) ^ mix(uint64(seq)+0x632be59bd9b4e019))
-	return float64(h>>11)/(1<<53) < share
+	return unit(seed, device, conv, seq) < share
 }
 
 // mix is the finaliser of SplitMix64.

@@ -1,2 +1,277 @@
-// Package device is a virtual device that behaves as a good client does.
+// Package device is a virtual device that behaves as a good client does: it keeps its sends until they are confirmed and
+// repeats them under the same cmid, moves its cursor over contiguous events only, asks for what it missed, acknowledges
+// cumulatively, and comes back after a lost connection with full jitter. It reports what it sees to a sample.Sink and
+// computes nothing.
+//
+// One goroutine a device dials and then reads; sends come from the driver's goroutines, deadlines from the group's timer
+// wheels. All of a device's state is guarded by its mu. Nothing waits for the network while it holds mu: a connection's
+// Write only queues. The sink is called with mu held, so that the order of deliveries is the order of applying.
 package device
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"imbench/loadgen/internal/behavior"
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/protocol"
+	"imbench/server/wire"
+)
+
+// Device is one virtual device. Its conversations are those of its user, in the same order.
+type Device struct {
+	g     *Group
+	wheel *wheel
+	index int32
+	user  int32
+
+	mu      sync.Mutex
+	conn    protocol.Conn // nil = no session
+	state   state
+	convs   []conv
+	flight  []send // written or to be written again, at most limit
+	queue   []send // not yet started: no session, or no place
+	limit   int
+	nextID  uint32
+	armed   clock.Time // the next deadline in the wheel; 0 = none
+	dialled clock.Time
+	heard   clock.Time // the last frame
+	readyBy clock.Time // welcome and the list of conversations are due; 0 = ready or no session
+	beat    time.Duration
+	since   clock.Time    // the session's welcome
+	wait    time.Duration // what a drain frame asked for
+	reason  error         // why this side closed the session
+}
+
+// state of a session.
+type state uint8
+
+const (
+	offline  state = iota
+	greeting       // dialled; hello is on its way
+	listing        // welcome has come; asking how the conversations stand
+	ready
+)
+
+// conv is what a device knows of one conversation.
+type conv struct {
+	cursor  int64      // all that the device may see up to here is applied
+	acked   int64      // confirmed by the gateway
+	head    int64      // the largest seq it has heard of
+	lastMsg clock.Time // intended time of the last applied event
+	ackAt   clock.Time // when the waiting ack leaves; 0 = nothing waits
+	unacked int32      // applied since the last ack left
+	epoch   int32      // 0 = not known
+	pull    bool       // the gateway hints instead of pushing
+	asked   *ack       // on its way
+	repair  *repair    // a gap or hint that is being followed
+}
+
+// ack is an acknowledgement without a reply yet.
+type ack struct {
+	seq int64
+	at  clock.Time
+	msg clock.Time
+	n   int32
+}
+
+func newDevice(g *Group, index int32) *Device {
+	d := &Device{g: g, index: index, user: g.pop.Devices[index].User, limit: g.cfg.InFlight,
+		wheel: g.wheels[int(index)%len(g.wheels)]}
+	mine := g.pop.Users[d.user].Convs
+	d.convs = make([]conv, len(mine))
+	for i, ci := range mine {
+		c := &g.pop.Convs[ci]
+		base := int64(len(c.Members)) // provisioned at head: one join event for each member
+		d.convs[i] = conv{cursor: base, acked: base, head: base, pull: g.pulled(c.Mode, len(c.Members))}
+	}
+	return d
+}
+
+// pulled says whether a conversation's events come by hint and sync.
+func (g *Group) pulled(mode string, members int) bool {
+	return mode == "pull" || (g.cfg.HintAbove > 0 && members > g.cfg.HintAbove)
+}
+
+// slot finds a conversation of this device by its population index, -1 if it is none.
+func (d *Device) slot(conv int32) int {
+	for i, c := range d.g.pop.Users[d.user].Convs {
+		if c == conv {
+			return i
+		}
+	}
+	return -1
+}
+
+func (d *Device) convIndex(slot int) int32 { return d.g.pop.Users[d.user].Convs[slot] }
+
+// reads says whether this device follows hints of the conversation.
+func (d *Device) reads(slot int) bool {
+	return !d.convs[slot].pull || behavior.Reads(d.g.cfg.Seed, d.index, d.convIndex(slot), d.g.cfg.ReadingShare)
+}
+
+// life keeps the device connected to target until ctx ends or the gateway says that it must not come back.
+func (d *Device) life(ctx context.Context, target string) {
+	for failed := 0; ; failed++ {
+		served, err := d.session(ctx, target)
+		if ctx.Err() != nil {
+			return
+		}
+		if served {
+			failed = 0
+		}
+		d.g.last.Store(&err)
+		atLeast, terminal := verdict(err)
+		if terminal {
+			d.g.counters.Ended.Add(1)
+			return
+		}
+		d.mu.Lock()
+		atLeast = max(atLeast, d.wait)
+		d.wait = 0
+		d.mu.Unlock()
+		pause := time.NewTimer(behavior.Backoff(d.g.cfg.Seed, d.index, failed, d.g.cfg.BackoffBase, d.g.cfg.BackoffCap, atLeast))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// verdict reads the end of a session: how long the gateway wants to be left alone, and whether for ever.
+func verdict(err error) (atLeast time.Duration, terminal bool) {
+	var ce *protocol.CloseError
+	var re *protocol.RefusedError
+	switch {
+	case errors.As(err, &ce):
+		return ce.RetryAfter, ce.Terminal
+	case errors.As(err, &re):
+		return re.RetryAfter, re.Terminal()
+	}
+	return 0, false
+}
+
+// session is one connection from dial to end. served says that it got as far as ready.
+func (d *Device) session(ctx context.Context, target string) (served bool, err error) {
+	begun := clock.Now()
+	conn, err := d.dial(ctx, target)
+	if err != nil {
+		if ctx.Err() == nil {
+			d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: begun, Done: clock.Now(), Code: "failed"})
+		}
+		return false, err
+	}
+	d.mu.Lock()
+	if ctx.Err() != nil {
+		d.mu.Unlock()
+		conn.Close(0)
+		_ = conn.Serve(func(*protocol.Frame) {}) // ends what it had started
+		return false, ctx.Err()
+	}
+	d.conn, d.state, d.dialled, d.heard = conn, greeting, begun, clock.Now()
+	d.readyBy = begun.Add(d.g.cfg.DialTimeout)
+	d.arm(d.readyBy)
+	d.write(&protocol.Request{Request: wire.Request{T: wire.THello, Device: d.g.pop.Devices[d.index].ID, Install: 1}},
+		sample.FHello, 0)
+	d.mu.Unlock()
+	err = conn.Serve(d.on)
+	return d.ended(&err), err
+}
+
+// dial connects in a goroutine of its own: the stack that it needs is then not kept for the life of the session.
+func (d *Device) dial(ctx context.Context, target string) (protocol.Conn, error) {
+	type result struct {
+		conn protocol.Conn
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(ctx, d.g.cfg.DialTimeout)
+		defer cancel()
+		conn, err := d.g.wire.Dial(ctx, target, d.g.tokens(d.index))
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
+}
+
+// ended puts everything that was under way back to where the next session takes it up.
+func (d *Device) ended(err *error) (served bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.reason != nil && errors.Is(*err, protocol.ErrClosed) {
+		*err = d.reason
+	}
+	d.reason = nil
+	served = d.state == ready
+	d.count(-1)
+	d.conn, d.state, d.readyBy = nil, offline, 0
+	for i := range d.convs {
+		c := &d.convs[i]
+		if c.asked != nil {
+			c.unacked += c.asked.n
+			c.asked, c.ackAt = nil, clock.Now()
+		}
+		d.dropRepair(c)
+	}
+	for i := range d.flight {
+		d.flight[i].at, d.flight[i].again = 0, 0
+	}
+	if d.g.ctx.Err() == nil {
+		d.g.counters.Reconnects.Add(1)
+		d.g.sink.Reconnect(d.index, closeCode(*err))
+	}
+	return served
+}
+
+func closeCode(err error) int {
+	var ce *protocol.CloseError
+	var fe *protocol.FrameError
+	switch {
+	case errors.As(err, &ce):
+		return ce.Code
+	case errors.As(err, &fe):
+		return 1002
+	}
+	return 0
+}
+
+// count moves the live counters for the state that is entered (+1) or left (−1); mu must be held.
+func (d *Device) count(by int64) {
+	if d.state >= listing {
+		d.g.counters.Connected.Add(by)
+	}
+	if d.state == ready {
+		d.g.counters.Ready.Add(by)
+	}
+}
+
+// hangUp closes the session, if there is one.
+func (d *Device) hangUp() {
+	d.mu.Lock()
+	conn := d.conn
+	d.mu.Unlock()
+	if conn != nil {
+		conn.Close(1000)
+	}
+}
+
+// write sends a request and counts it; mu must be held. A session that has just ended swallows it: whatever waits for a
+// reply is taken up by the next session.
+func (d *Device) write(r *protocol.Request, t sample.FrameType, msg clock.Time) int {
+	n, err := d.conn.Write(r)
+	if err != nil {
+		return 0
+	}
+	d.frame(sample.Up, t, n, clock.Now(), msg)
+	return n
+}
+
+func (d *Device) frame(dir sample.Dir, t sample.FrameType, bytes int, at, msg clock.Time) {
+	d.g.sink.Frame(sample.Frame{Dir: dir, Type: t, Bytes: bytes, At: at, Msg: msg})
+}

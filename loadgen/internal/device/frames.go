@@ -1,0 +1,142 @@
+package device
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/protocol"
+	"imbench/server/wire"
+)
+
+// on takes one frame; it runs on the session's reading goroutine.
+func (d *Device) on(f *protocol.Frame) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := clock.Now()
+	d.heard = now
+	switch f.T {
+	case wire.TEvent:
+		d.pushed(f, now)
+	case wire.THint:
+		d.hinted(f, now)
+	case wire.TSent:
+		d.sent(f, now)
+	case wire.TAcked:
+		d.onAcked(f, now)
+	case wire.TSynced:
+		d.synced(f, now)
+	case wire.TError:
+		d.refused(f, now)
+	case wire.TWelcome:
+		d.welcomed(f, now)
+	case wire.TConvlist:
+		d.listed(f, now)
+	case protocol.TPing:
+		d.frame(sample.Down, sample.FPing, f.Bytes, now, 0)
+		d.frame(sample.Up, sample.FPing, f.Bytes, now, 0)
+	case wire.TDrain:
+		d.wait = time.Duration(f.RetryAfterMS) * time.Millisecond
+		fallthrough
+	default:
+		d.frame(sample.Down, sample.FOther, f.Bytes, now, 0)
+	}
+}
+
+// welcomed goes on with sub before convs: what is committed between the two is then either listed or pushed.
+func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
+	d.frame(sample.Down, sample.FHello, f.Bytes, now, 0)
+	if d.state != greeting {
+		return
+	}
+	d.state, d.since = listing, now
+	d.count(1)
+	d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: d.dialled, Done: now})
+	d.limit = d.g.cfg.InFlight
+	if l := f.Limits.SendsInFlight; l > 0 {
+		d.limit = min(d.limit, l)
+	}
+	d.beat = time.Duration(f.HeartbeatMS) * time.Millisecond
+	d.readyBy = now.Add(d.g.cfg.ResendAfter)
+	d.arm(d.next())
+	d.write(&protocol.Request{Request: wire.Request{T: wire.TSub}}, sample.FOther, 0)
+	d.list("")
+}
+
+func (d *Device) list(after string) {
+	d.write(&protocol.Request{Request: wire.Request{T: wire.TConvs, AfterID: after, Limit: wire.MaxPage}}, sample.FConvs, 0)
+}
+
+// listed compares a page of the conversation list with what this device has.
+func (d *Device) listed(f *protocol.Frame, now clock.Time) {
+	d.frame(sample.Down, sample.FConvs, f.Bytes, now, 0)
+	if d.state != listing {
+		return
+	}
+	for i := range f.Convs {
+		s := &f.Convs[i]
+		ci, known := d.g.convs[s.Conv]
+		if !known {
+			continue
+		}
+		if slot := d.slot(ci); slot >= 0 {
+			d.compare(slot, s, now)
+		}
+	}
+	if f.More {
+		d.readyBy = now.Add(d.g.cfg.ResendAfter)
+		d.list(strings.Clone(f.Next))
+		return
+	}
+	d.state, d.readyBy = ready, 0
+	d.g.counters.Ready.Add(1)
+	d.resume(now)
+	d.arm(d.next())
+}
+
+// compare takes what the gateway says of one conversation: it is followed if this device is behind.
+func (d *Device) compare(slot int, s *wire.ConvState, now clock.Time) {
+	c := &d.convs[slot]
+	c.pull = d.g.pulled(s.Mode, len(d.g.pop.Convs[d.convIndex(slot)].Members))
+	c.epoch = s.Epoch
+	c.acked = s.Delivered
+	c.head = max(c.head, s.Head)
+	if c.pull && d.reads(slot) {
+		d.write(&protocol.Request{Request: wire.Request{T: wire.TOpen, Conv: s.Conv}}, sample.FOther, 0)
+	}
+	if c.cursor > c.acked {
+		d.acknowledge(slot, now)
+	} else {
+		c.unacked, c.ackAt = 0, 0 // the last session's ack arrived, only its reply did not
+	}
+	if c.head > c.cursor && d.reads(slot) {
+		d.follow(slot, now)
+	}
+}
+
+// refused handles an error reply.
+func (d *Device) refused(f *protocol.Frame, now clock.Time) {
+	var msg clock.Time
+	switch f.Re {
+	case wire.TSend:
+		msg = d.sendRefused(f, now)
+	case wire.TAck:
+		msg = d.ackRefused(f, now)
+	case wire.TSync:
+		msg = d.syncRefused(f, now)
+	case wire.TConvs, wire.TSub, wire.THello:
+		d.reason = fmt.Errorf("the gateway refused %s: %s %s", f.Re, f.Code, f.Message)
+		d.conn.Close(1000) // the session is of no use; the next one is tried after a pause
+	}
+	d.frame(sample.Down, sample.FError, f.Bytes, now, msg)
+}
+
+// unknown says whether an error leaves the outcome open, so that the request is to be repeated, and after how long.
+func (d *Device) unknown(f *protocol.Frame) (bool, time.Duration) {
+	if f.Code != wire.Unavailable && f.Code != wire.RateLimited {
+		return false, 0
+	}
+	return true, max(time.Duration(f.RetryAfterMS)*time.Millisecond, d.g.cfg.BackoffBase)
+}

@@ -1,0 +1,331 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"imbench/server/wire"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// MaxQueued is what may wait to be written on one connection, in bytes; beyond it the connection is closed.
+	MaxQueued = 256 << 10
+
+	bufSize      = 16 << 10 // lent while bytes are there to be read; larger frames get a buffer of their own
+	headerRoom   = 14       // the longest header of a masked frame
+	stallLimit   = 10 * time.Second
+	closeTimeout = 2 * time.Second // for the other side's close frame
+)
+
+// WebSocket opcodes.
+const (
+	opContinue = 0x0
+	opText     = 0x1
+	opClose    = 0x8
+	opPing     = 0x9
+	opPong     = 0xa
+)
+
+// conn is a WebSocket's client side. An idle one holds no buffer: on plain TCP it waits for the socket to become
+// readable and borrows one then.
+type conn struct {
+	nc  net.Conn
+	raw syscall.RawConn // nil under TLS
+
+	// Of Serve's goroutine.
+	rest  []byte // the start of an unfinished frame
+	parts []byte // the start of a fragmented message
+	own   []byte // TLS: the read buffer
+	recv  func(fd uintptr) bool
+	buf   *[]byte
+	n     int
+	rerr  error
+
+	mu       sync.Mutex // guards what follows
+	out      []byte     // what the socket did not take, in order
+	flushing bool       // a goroutine writes out; all that is new goes behind it
+	done     bool       // no more writes
+	ours     bool       // this side began to close
+	send     func(fd uintptr) bool
+	w        []byte
+	wn       int
+	werr     error
+	flusher  sync.WaitGroup
+}
+
+var (
+	readBufs  = sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }}
+	writeBufs = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+	frames    = sync.Pool{New: func() any { return new(Frame) }}
+)
+
+func newConn(nc net.Conn, rest []byte) *conn {
+	c := &conn{nc: nc, rest: rest}
+	if sc, ok := nc.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			c.raw, c.recv, c.send = raw, c.tryRead, c.tryWrite
+		}
+	}
+	return c
+}
+
+// Write implements Conn.
+func (c *conn) Write(r *Request) (int, error) {
+	bp := writeBufs.Get().(*[]byte)
+	defer writeBufs.Put(bp)
+	var room [headerRoom]byte
+	r.RID = rid(r.T, r.ID)
+	*bp = wire.AppendRequest(append((*bp)[:0], room[:]...), &r.Request)
+	return len(*bp) - headerRoom, c.submit(seal(*bp, opText), false)
+}
+
+// Close implements Conn.
+func (c *conn) Close(code int) {
+	if code == 0 {
+		c.abort()
+		return
+	}
+	b := make([]byte, headerRoom, headerRoom+2)
+	b = binary.BigEndian.AppendUint16(b, uint16(code))
+	if c.submit(seal(b, opClose), true) != nil {
+		c.abort()
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(closeTimeout))
+}
+
+func (c *conn) abort() {
+	c.mu.Lock()
+	c.done, c.ours = true, true
+	c.mu.Unlock()
+	_ = c.nc.Close()
+}
+
+// seal turns b, headerRoom unused bytes and a payload, into a masked frame in place.
+func seal(b []byte, opcode byte) []byte {
+	payload := b[headerRoom:]
+	var mask [4]byte
+	binary.LittleEndian.PutUint32(mask[:], rand.Uint32())
+	head := headerRoom - 6
+	switch n := len(payload); {
+	case n < 126:
+		b[head+1] = 0x80 | byte(n)
+	case n < 1<<16:
+		head -= 2
+		b[head+1] = 0x80 | 126
+		binary.BigEndian.PutUint16(b[head+2:], uint16(n))
+	default:
+		head -= 8
+		b[head+1] = 0x80 | 127
+		binary.BigEndian.PutUint64(b[head+2:], uint64(n))
+	}
+	b[head] = 0x80 | opcode
+	copy(b[headerRoom-4:], mask[:])
+	m := uint64(binary.LittleEndian.Uint32(mask[:]))
+	m |= m << 32
+	i := 0
+	for ; i+8 <= len(payload); i += 8 {
+		binary.LittleEndian.PutUint64(payload[i:], binary.LittleEndian.Uint64(payload[i:])^m)
+	}
+	for ; i < len(payload); i++ {
+		payload[i] ^= mask[i&3]
+	}
+	return b[head:]
+}
+
+// submit writes what the socket takes and queues the rest; last says that nothing may follow.
+func (c *conn) submit(frame []byte, last bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done {
+		return ErrClosed
+	}
+	if c.raw != nil && !c.flushing {
+		c.w = frame
+		err := c.raw.Write(c.send)
+		c.w = nil
+		if err == nil {
+			err = c.werr
+		}
+		if err != nil {
+			return err // Serve sees it too, and ends
+		}
+		frame = frame[c.wn:]
+	}
+	c.done, c.ours = last, last
+	if len(frame) == 0 {
+		return nil
+	}
+	if len(c.out)+len(frame) > MaxQueued {
+		c.done = true
+		_ = c.nc.Close()
+		return ErrBacklog
+	}
+	c.out = append(c.out, frame...)
+	if !c.flushing {
+		c.flushing = true
+		c.flusher.Add(1)
+		go c.flush()
+	}
+	return nil
+}
+
+// tryWrite is one write that does not wait; mu must be held.
+func (c *conn) tryWrite(fd uintptr) bool {
+	for {
+		c.wn, c.werr = unix.Write(int(fd), c.w)
+		if c.werr == unix.EINTR {
+			continue
+		}
+		c.wn = max(c.wn, 0)
+		if c.werr == unix.EAGAIN {
+			c.werr = nil
+		}
+		return true // never wait here
+	}
+}
+
+// flush writes out until nothing waits.
+func (c *conn) flush() {
+	defer c.flusher.Done()
+	for {
+		c.mu.Lock()
+		chunk := c.out
+		c.out = nil
+		if len(chunk) == 0 {
+			c.flushing = false
+			c.mu.Unlock()
+			return
+		}
+		c.mu.Unlock()
+		_ = c.nc.SetWriteDeadline(time.Now().Add(stallLimit))
+		if _, err := c.nc.Write(chunk); err != nil {
+			_ = c.nc.Close() // Serve reports it
+			c.mu.Lock()
+			c.done, c.flushing, c.out = true, false, nil
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// Serve implements Conn.
+func (c *conn) Serve(h func(*Frame)) error {
+	err := c.serve(h)
+	c.mu.Lock()
+	c.done = true
+	ours := c.ours
+	c.mu.Unlock()
+	_ = c.nc.Close()
+	c.flusher.Wait()
+	var fe *FrameError
+	switch {
+	case errors.As(err, &fe):
+		return err
+	case ours:
+		return ErrClosed
+	}
+	return err
+}
+
+func (c *conn) serve(h func(*Frame)) error {
+	if err := c.handOver(h); err != nil { // what came right behind the handshake
+		return err
+	}
+	for {
+		if err := c.fill(); err != nil {
+			return err
+		}
+		b := (*c.buf)[:c.n]
+		used, need, err := c.parse(b, h)
+		if err == nil && need > bufSize {
+			err = c.large(b[used:], need, h)
+			used = len(b)
+		}
+		c.rest = nil
+		if used < len(b) && err == nil {
+			c.rest = append([]byte(nil), b[used:]...)
+		}
+		c.putBuf()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// handOver parses what the handshake left over.
+func (c *conn) handOver(h func(*Frame)) error {
+	used, need, err := c.parse(c.rest, h)
+	if err == nil && need > bufSize {
+		err = c.large(c.rest[used:], need, h)
+		used = len(c.rest)
+	}
+	c.rest = c.rest[used:]
+	return err
+}
+
+// fill waits for bytes and puts them behind rest into buf.
+func (c *conn) fill() error {
+	if c.raw == nil {
+		if c.own == nil {
+			c.own = make([]byte, bufSize)
+		}
+		c.buf = &c.own
+		n, err := c.nc.Read(c.own[copy(c.own, c.rest):])
+		c.n = len(c.rest) + n
+		return err
+	}
+	if err := c.raw.Read(c.recv); err != nil {
+		return err
+	}
+	if c.rerr != nil {
+		c.putBuf()
+	}
+	return c.rerr
+}
+
+func (c *conn) putBuf() {
+	if c.buf != &c.own && c.buf != nil {
+		readBufs.Put(c.buf)
+	}
+	c.buf = nil
+}
+
+// tryRead is one read that does not wait. It returns false, and holds no buffer, if there is nothing yet.
+func (c *conn) tryRead(fd uintptr) bool {
+	c.buf = readBufs.Get().(*[]byte)
+	at := copy(*c.buf, c.rest)
+	for {
+		n, err := unix.Read(int(fd), (*c.buf)[at:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			c.putBuf()
+			return false
+		case err == nil && n == 0:
+			err = io.EOF
+		}
+		c.n, c.rerr = at+max(n, 0), err
+		return true
+	}
+}
+
+// large reads the one frame whose first bytes are at hand into a buffer of its own.
+func (c *conn) large(start []byte, need int, h func(*Frame)) error {
+	b := make([]byte, need)
+	n := copy(b, start)
+	if _, err := io.ReadFull(c.nc, b[n:]); err != nil {
+		return err
+	}
+	_, _, err := c.parse(b, h)
+	return err
+}

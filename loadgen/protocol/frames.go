@@ -1,0 +1,154 @@
+package protocol
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"imbench/server/wire"
+)
+
+// parse handles all whole WebSocket frames in b. It returns how many bytes it used, and how many the next frame needs
+// (0 = not known yet).
+func (c *conn) parse(b []byte, h func(*Frame)) (used, need int, err error) {
+	for {
+		head, size, err := header(b[used:])
+		if err != nil || head == 0 {
+			return used, 0, err
+		}
+		if len(b)-used < head+size {
+			return used, head + size, nil
+		}
+		payload := b[used+head : used+head+size]
+		if err := c.handle(b[used], payload, h); err != nil {
+			return used, 0, err
+		}
+		used += head + size
+	}
+}
+
+// header reads a frame's header; head is 0 if there is not all of it.
+func header(b []byte) (head, size int, err error) {
+	if len(b) < 2 {
+		return 0, 0, nil
+	}
+	switch n := int(b[1]); {
+	case n >= 0x80:
+		return 0, 0, &FrameError{"a masked frame from the gateway"}
+	case n < 126:
+		head, size = 2, n
+	case n == 126:
+		if len(b) < 4 {
+			return 0, 0, nil
+		}
+		head, size = 4, int(binary.BigEndian.Uint16(b[2:]))
+	default:
+		if len(b) < 10 {
+			return 0, 0, nil
+		}
+		n := binary.BigEndian.Uint64(b[2:])
+		if n > wire.MaxReply {
+			return 0, 0, &FrameError{fmt.Sprintf("a frame of %d bytes; the limit is %d", n, wire.MaxReply)}
+		}
+		head, size = 10, int(n)
+	}
+	if b[0]&0x08 != 0 && (size > 125 || b[0]&0x80 == 0) {
+		return 0, 0, &FrameError{"a control frame that is too long or fragmented"}
+	}
+	return head, size, nil
+}
+
+func (c *conn) handle(b0 byte, payload []byte, h func(*Frame)) error {
+	if b0&0x70 != 0 {
+		return &FrameError{"reserved bits are set"}
+	}
+	fin := b0&0x80 != 0
+	switch op := b0 & 0x0f; {
+	case op == opText && fin && c.parts == nil:
+		return c.text(payload, h)
+	case (op == opText && c.parts == nil) || (op == opContinue && c.parts != nil):
+		// A proxy may fragment what the gateway sent whole.
+		if len(c.parts)+len(payload) > wire.MaxReply {
+			return &FrameError{"a fragmented frame beyond the limit"}
+		}
+		if c.parts == nil {
+			c.parts = []byte{}
+		}
+		c.parts = append(c.parts, payload...)
+		if !fin {
+			return nil
+		}
+		whole := c.parts
+		c.parts = nil
+		return c.text(whole, h)
+	case op == opClose:
+		_ = c.submit(seal(append(make([]byte, headerRoom), payload[:min(2, len(payload))]...), opClose), false)
+		return closeError(payload)
+	case op == opPing:
+		_ = c.submit(seal(append(make([]byte, headerRoom), payload...), opPong), false)
+		f := frames.Get().(*Frame)
+		defer frames.Put(f)
+		f.Frame = wire.Frame{T: TPing, Events: f.Events[:0], Convs: f.Convs[:0]}
+		f.Bytes, f.Re, f.ID = len(payload), "", 0
+		h(f)
+		return nil
+	case op == opPong:
+		return nil
+	}
+	return &FrameError{fmt.Sprintf("an unexpected frame of type 0x%x", b0&0x0f)}
+}
+
+// text decodes one frame and hands it on. The Frame is lent: a waiting connection holds none.
+func (c *conn) text(payload []byte, h func(*Frame)) error {
+	f := frames.Get().(*Frame)
+	defer frames.Put(f)
+	if err := wire.DecodeFrame(payload, &f.Frame); err != nil {
+		return &FrameError{err.Error()}
+	}
+	f.Bytes = len(payload)
+	f.Re, f.ID = parseRID(f.RID)
+	h(f)
+	return nil
+}
+
+// ridTypes are the requests that carry a rid; the first letter of a rid tells which it was.
+var ridTypes = [...]struct {
+	letter byte
+	t      wire.Type
+}{{'s', wire.TSend}, {'a', wire.TAck}, {'y', wire.TSync}, {'u', wire.TSub}, {'o', wire.TOpen}, {'c', wire.TClose},
+	{'l', wire.TConvs}, {'p', wire.TPing}, {'h', wire.THello}}
+
+// rid is a letter and three digits of base 36.
+func rid(t wire.Type, id uint32) string {
+	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+	b := [4]byte{'x', digits[id/1296%36], digits[id/36%36], digits[id%36]}
+	for _, r := range ridTypes {
+		if r.t == t {
+			b[0] = r.letter
+		}
+	}
+	return string(b[:])
+}
+
+// parseRID is the inverse; a rid that is not ours gives "" and 0.
+func parseRID(s string) (wire.Type, uint32) {
+	if len(s) != 4 {
+		return "", 0
+	}
+	var id uint32
+	for _, b := range []byte(s[1:]) {
+		switch {
+		case b >= '0' && b <= '9':
+			id = id*36 + uint32(b-'0')
+		case b >= 'a' && b <= 'z':
+			id = id*36 + uint32(b-'a'+10)
+		default:
+			return "", 0
+		}
+	}
+	for _, r := range ridTypes {
+		if r.letter == s[0] {
+			return r.t, id
+		}
+	}
+	return "", 0
+}
