@@ -21,8 +21,8 @@ var _ im.Store = (*Store)(nil)
 // Config says how to reach the database. A zero field takes its default.
 type Config struct {
 	URL         string
-	Conns       int           // connections for reads, acknowledgements and the rest; default 8
-	SendConns   int           // connections for SendBatch, at least the Sender's workers + waiters; default 4
+	Conns       int32         // connections for reads, acknowledgements and the rest; default 8
+	SendConns   int32         // connections for SendBatch, at least the Sender's workers + waiters; default 4
 	LockTimeout time.Duration // default 500ms; a contended send waits so long for its conversation
 	StmtTimeout time.Duration // default 10s
 	IdleTimeout time.Duration // of a transaction left open; default 15s
@@ -66,13 +66,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-func newPool(ctx context.Context, cfg Config, conns int, params map[string]string) (*pgxpool.Pool, error) {
+func newPool(ctx context.Context, cfg Config, conns int32, params map[string]string) (*pgxpool.Pool, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
-	pc.MaxConns = int32(conns)
+	pc.MaxConns = conns
 	rp := pc.ConnConfig.RuntimeParams
 	rp["statement_timeout"] = ms(cfg.StmtTimeout)
 	rp["lock_timeout"] = ms(cfg.LockTimeout)
@@ -108,7 +108,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // SendPool is the pool of the sending connections, for metrics.
 func (s *Store) SendPool() *pgxpool.Pool { return s.send }
 
-func or[T int | time.Duration](v, def T) T {
+func or[T int | int32 | time.Duration](v, def T) T {
 	if v == 0 {
 		return def
 	}
