@@ -24,7 +24,7 @@ const (
 // frames measures the frames of a conversation of n members. Ids have fixed lengths; only seq and head grow, so their mean
 // number of digits enters.
 func (in RunInputs) frames(p presence) frameBytes {
-	size := func(template string, fields ...int) (sum float64) {
+	size := func(template string, fields ...Bytes) (sum float64) {
 		sum = float64(len(template))
 		for _, f := range fields {
 			sum += float64(f)
@@ -32,9 +32,9 @@ func (in RunInputs) frames(p presence) frameBytes {
 		return sum
 	}
 	seq := seqDigits(p, float64(in.Warmup)+float64(in.Measure)/2)
-	rid := 0
+	var rid Bytes
 	if in.RIDBytes > 0 {
-		rid = len(`,"rid":""`) + in.RIDBytes
+		rid = Bytes(len(`,"rid":""`)) + in.RIDBytes
 	}
 	object := seq + size(`{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}`,
 		in.ConvBytes, uuidText, in.UserBytes, uuidText, in.BodyBytes, millisText)

@@ -45,10 +45,10 @@ type RunInputs struct {
 	Warmup  Seconds
 	Measure Seconds
 
-	BodyBytes int
-	ConvBytes int // length of a conversation's id
-	UserBytes int // length of a user's id
-	RIDBytes  int // length of the request ids that devices use; 0 = they use none
+	BodyBytes Bytes
+	ConvBytes Bytes // length of a conversation's id
+	UserBytes Bytes // length of a user's id
+	RIDBytes  Bytes // length of the request ids that devices use; 0 = they use none
 }
 
 // Figure is one predicted number of a run's table "predicted, measured, error".
@@ -107,7 +107,7 @@ func (in RunInputs) Validate() error {
 	check(in.Sweep >= 0 && in.Warmup >= 0 && in.HintWindow >= 0, "sweep %gs, warm-up %gs and hint window %gs: not negative",
 		float64(in.Sweep), float64(in.Warmup), float64(in.HintWindow))
 	check(in.Measure > 0, "measured for %gs: above 0", float64(in.Measure))
-	check(min(in.BodyBytes, in.ConvBytes, in.UserBytes, in.RIDBytes) >= 0, "lengths of %d, %d, %d and %d bytes: not negative",
-		in.BodyBytes, in.ConvBytes, in.UserBytes, in.RIDBytes)
+	check(min(in.BodyBytes, in.ConvBytes, in.UserBytes, in.RIDBytes) >= 0, "lengths of %g, %g, %g and %g bytes: not negative",
+		float64(in.BodyBytes), float64(in.ConvBytes), float64(in.UserBytes), float64(in.RIDBytes))
 	return errors.Join(errs...)
 }

@@ -136,8 +136,8 @@ func (s *simulation) message(c *simConv, t float64, size int) {
 	c.seq++
 	s.count(Messages, t, 1)
 	sender := s.rng.IntN(len(c.devices))
-	length := float64(len(`{"t":"event","ev":{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}}`) +
-		s.in.ConvBytes + s.in.UserBytes + 72 + s.in.BodyBytes + 13 + len(digits(c.seq)))
+	length := float64(s.in.ConvBytes+s.in.UserBytes+s.in.BodyBytes) + float64(72+13+len(digits(c.seq))+
+		len(`{"t":"event","ev":{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}}`))
 	for i, d := range c.devices {
 		s.advance(d, t)
 		s.count(applied, t, 1)
