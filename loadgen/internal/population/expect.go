@@ -151,7 +151,9 @@ func (f *forecast) message(a Arrival) {
 		f.advance(t, p, a.At)
 		switch {
 		case p.device == a.Device:
-			f.apply(t, p, item, a.At)
+			if f.reads(a.Conv, p.device) { // behind a gap that it leaves open, its own event is not applied
+				f.apply(t, p, item, a.At)
+			}
 		case f.plan.s.Hinted(conv.Mode, len(conv.Members)):
 			f.announce(t, p, item)
 		default:
@@ -272,9 +274,9 @@ func (f *forecast) swept(conv int32) bool {
 	return !f.plan.s.Hinted(c.Mode, len(c.Members))
 }
 
-// reads says whether the device answers the conversation's hints: always for a repair.
+// reads says whether the device keeps up with the conversation: always if it is pushed.
 func (f *forecast) reads(conv, device int32) bool {
-	return f.swept(conv) || f.plan.s.Devices.ReadingShare >= 1
+	return f.swept(conv) || behavior.Reads(f.plan.seed, device, conv, f.plan.s.Devices.ReadingShare)
 }
 
 func (f *forecast) size(frame *wire.Frame) int {

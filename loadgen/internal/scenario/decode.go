@@ -13,7 +13,7 @@ import (
 )
 
 // maxFile bounds a scenario file; a larger one is refused before it is parsed.
-const maxFile = 1 << 20
+const maxFile = 64 << 10
 
 // decoder walks a YAML tree along the types of Scenario and collects what is wrong.
 type decoder struct {
