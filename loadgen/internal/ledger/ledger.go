@@ -1,0 +1,218 @@
+package ledger
+
+import (
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/sample"
+	"imbench/reports/rundir"
+)
+
+// Config holds the ledger's options; the zero value is good.
+type Config struct {
+	// MaxEntries bounds the log entries that are kept to name a culprit by its seq. Default 2 Mi (64 MB).
+	MaxEntries int64
+	// Member says whether a user may see seq of conv. Default: the population's members, always. It must not change its
+	// answer for a seq.
+	Member func(conv, user int32, seq int64) bool
+}
+
+// numShards is how many locks the conversations are spread over; of a shard, mu guards everything.
+const numShards = 64
+
+// Ledger implements sample.Sink.
+type Ledger struct {
+	cfg    Config
+	pop    *population.Population
+	seed   maphash.Seed
+	key    uint64
+	convs  []conv
+	shards [numShards]shard
+
+	entries  atomic.Int64 // kept now, over all conversations
+	gaps     atomic.Int64 // kept now, over all pairs
+	repeats  atomic.Int64
+	backfill atomic.Int64
+	folded   atomic.Int64 // deliveries below a fold
+
+	unknown unknowns
+	report  report
+	settle  settlement
+}
+
+// shard guards the conversations whose index is its own modulo numShards.
+type shard struct {
+	mu     sync.Mutex
+	faulty map[pairKey]*fault // only pairs with which something is, or was, wrong
+	_      [48]byte
+}
+
+type pairKey struct{ conv, device int32 }
+
+// New makes a ledger for a population whose conversations stand at head = number of members.
+func New(pop *population.Population, cfg Config) *Ledger {
+	if cfg.MaxEntries <= 0 {
+		cfg.MaxEntries = 2 << 20
+	}
+	l := &Ledger{cfg: cfg, pop: pop, seed: maphash.MakeSeed(), key: rand.Uint64(), convs: make([]conv, len(pop.Convs))}
+	l.report.pop = pop
+	total := 0
+	for i := range pop.Convs {
+		for _, u := range pop.Convs[i].Members {
+			total += connected(pop, u)
+		}
+	}
+	pairs := make([]pair, 0, total)
+	for i := range pop.Convs {
+		base := int64(len(pop.Convs[i].Members))
+		from := len(pairs)
+		for _, u := range pop.Convs[i].Members {
+			for _, d := range pop.Users[u].Devices {
+				if pop.Devices[d].Connected {
+					pairs = append(pairs, pair{device: d, last: base})
+				}
+			}
+		}
+		own := pairs[from:len(pairs):len(pairs)]
+		slices.SortFunc(own, func(a, b pair) int { return int(a.device) - int(b.device) })
+		l.convs[i] = conv{base: base, first: base + 1, pairs: own}
+	}
+	return l
+}
+
+func connected(pop *population.Population, user int32) (n int) {
+	for _, d := range pop.Users[user].Devices {
+		if pop.Devices[d].Connected {
+			n++
+		}
+	}
+	return n
+}
+
+// lock gives a conversation with its shard locked; ok=false for an index outside the population.
+func (l *Ledger) lock(i int32) (c *conv, s *shard, ok bool) {
+	if i < 0 || int(i) >= len(l.convs) {
+		return nil, nil, false
+	}
+	s = &l.shards[i%numShards]
+	s.mu.Lock()
+	return &l.convs[i], s, true
+}
+
+// Frame implements sample.Sink; the ledger does not look at frames.
+func (l *Ledger) Frame(sample.Frame) {}
+
+// Op implements sample.Sink; the ledger does not look at operations.
+func (l *Ledger) Op(sample.Op) {}
+
+// Reconnect implements sample.Sink; the ledger does not look at connections.
+func (l *Ledger) Reconnect(int32, int) {}
+
+// Send implements sample.Sink: an answered send is an entry of the log.
+func (l *Ledger) Send(s sample.Send) {
+	if s.Censored || unknownOutcome(s.Code) {
+		if s.Start != 0 { // what never left the device cannot have been committed
+			l.unknown.add(s.Plan)
+		}
+		return
+	}
+	if s.Code != "" {
+		return
+	}
+	c, sh, ok := l.lock(s.Conv)
+	if !ok {
+		l.blame(foreign, s.Device, s.Conv, s.Seq, "a sent reply for a conversation outside the population")
+		return
+	}
+	defer sh.mu.Unlock()
+	e := entry{mid: maphash.String(l.seed, s.MID), body: s.BodyHash, plan: s.Plan, device: s.Device, state: sent}
+	l.claim(c, sh, s.Conv, s.Seq, e)
+}
+
+// unknownOutcome says whether a code leaves open if the message was committed.
+func unknownOutcome(code string) bool {
+	return code == "timeout" || code == "disconnected" || code == "UNAVAILABLE"
+}
+
+// Deliver implements sample.Sink: a device applied an event.
+func (l *Ledger) Deliver(d sample.Delivery) {
+	if d.WireRepeat {
+		l.repeats.Add(1)
+		return
+	}
+	c, sh, ok := l.lock(d.Conv)
+	if !ok {
+		l.blame(foreign, d.Device, d.Conv, d.Seq, "an event of a conversation outside the population")
+		return
+	}
+	defer sh.mu.Unlock()
+	p := c.pair(d.Device)
+	if p == nil || l.cfg.Member != nil && !l.cfg.Member(d.Conv, l.pop.Devices[d.Device].User, d.Seq) {
+		l.stranger(d)
+		return
+	}
+	if d.Seq <= c.base {
+		l.backfill.Add(1)
+		return
+	}
+	if !l.step(c, sh, p, d.Conv, d.Seq) {
+		return
+	}
+	e := entry{mid: maphash.String(l.seed, d.MID), body: d.BodyHash, plan: d.Plan, device: d.Device, state: told}
+	if d.Kind != "msg" && d.Kind != "" {
+		e.state = other // holds a seq, and is no message
+	} else {
+		p.count++
+		p.sum += l.digest(d.Seq, e.mid, e.body)
+	}
+	l.claim(c, sh, d.Conv, d.Seq, e)
+}
+
+// stranger names a delivery to a device that has no business with the conversation.
+func (l *Ledger) stranger(d sample.Delivery) {
+	switch {
+	case d.Device < 0 || int(d.Device) >= len(l.pop.Devices):
+		l.blame(foreign, d.Device, d.Conv, d.Seq, "applied by a device outside the population")
+	case slices.Contains(l.pop.Convs[d.Conv].Members, l.pop.Devices[d.Device].User) && l.cfg.Member == nil:
+		l.blame(foreign, d.Device, d.Conv, d.Seq, "applied by a device that the run did not bring online")
+	default:
+		l.blame(leaked, d.Device, d.Conv, d.Seq, "applied by a device whose user may not see it")
+	}
+}
+
+// digest is the keyed hash of one message at its seq; mid is hashed with the ledger's seed already.
+func (l *Ledger) digest(seq int64, mid, body uint64) uint64 {
+	return mix(mid ^ mix(body^mix(uint64(seq)^l.key)))
+}
+
+// mix is the finaliser of SplitMix64.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Summary is what is known so far, for a status line or an abort rule. Lost, and all else that needs the log, is known
+// only after Settle.
+func (l *Ledger) Summary() rundir.LedgerSummary {
+	var s rundir.LedgerSummary
+	l.report.fill(&s)
+	s.WireRepeats, s.Unverified, s.Unknown = l.repeats.Load(), l.folded.Load(), l.unknown.count()
+	s.BytesUsed = int64(len(l.convs)) * int64(unsafe.Sizeof(conv{}))
+	for i := range l.convs {
+		c, sh, _ := l.lock(int32(i))
+		for j := range c.pairs {
+			s.Delivered += int64(c.pairs[j].count)
+		}
+		s.Pairs += int64(len(c.pairs))
+		s.BytesUsed += int64(len(c.pairs))*int64(unsafe.Sizeof(pair{})) + int64(cap(c.entries))*int64(unsafe.Sizeof(entry{}))
+		sh.mu.Unlock()
+	}
+	return s
+}
