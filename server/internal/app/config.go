@@ -1,0 +1,279 @@
+package app
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"imbench/server/internal/token"
+	"imbench/server/wire"
+)
+
+const usage = `server is one gateway with its store. Any number of them may share a database.
+
+  server -db postgres://… [flags]                run a gateway
+  server token -user U -device D [-ttl 1h]       print a token for a device, for development
+  server migrate -db postgres://…                bring the schema up to date, and end
+  server check-config [flags]                    say what is wrong with the flags, and end
+
+Secrets come from files or from the environment, never from flags: IM_TOKEN_KEY, IM_ADMIN_TOKEN.
+
+Flags:
+`
+
+// config is what a gateway runs with. parseConfig has checked all of it.
+type config struct {
+	db           string
+	listen       string
+	adminListen  string
+	environment  string
+	gatewayID    string
+	key          *token.Key
+	adminToken   string
+	migrate      bool
+	tls          *tls.Config // nil = plain
+	origins      []string
+	logLevel     slog.Level
+	drain        time.Duration
+	lease        time.Duration
+	dbConns      int
+	sendConns    int
+	grace        time.Duration
+	sweep        time.Duration
+	queue        int
+	queueBytes   int
+	hintAbove    int
+	openOnly     int
+	hintWindow   time.Duration
+	heartbeat    time.Duration
+	ackDelay     time.Duration
+	admission    int
+	perUser      int
+	perAddress   int
+	requestRate  int
+	sendWorkers  int
+	sendLinger   time.Duration
+	sendMaxBatch int
+	ackWindow    time.Duration
+	busLinger    time.Duration
+}
+
+// secretFlags name the files that flags point at; what was read from them is in config.
+type secretFlags struct{ keyFile, adminFile, certFile, tlsKeyFile, origins string }
+
+func (c *config) define(f *flagSet, s *secretFlags) {
+	f.StringVar(&c.db, "db", "", "PostgreSQL connection `URL` (or DATABASE_URL); not through a transaction pooler")
+	f.StringVar(&c.listen, "listen", ":8080", "`address` of the listener for devices; port 0 = any free one")
+	f.StringVar(&c.adminListen, "admin-listen", "127.0.0.1:8081", "`address` of the admin listener")
+	f.StringVar(&c.environment, "environment", "", "`label` such as staging or production (or IM_ENVIRONMENT); load generators refuse a gateway without one")
+	f.StringVar(&c.gatewayID, "gateway-id", "", "`id` of this gateway, different for each (or IM_GATEWAY_ID; default: made from the host name)")
+	f.StringVar(&s.keyFile, "token-key-file", "", "`file` with the hexadecimal key of the devices' tokens, 32 bytes or more (or IM_TOKEN_KEY holds the key)")
+	f.StringVar(&s.adminFile, "admin-token-file", "", "`file` with the token of the admin API (or IM_ADMIN_TOKEN holds it); without one the admin API is closed")
+	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate chain for the listener for devices")
+	f.StringVar(&s.tlsKeyFile, "tls-key", "", "`file` with the certificate's key")
+	f.StringVar(&s.origins, "origins", "", "comma-separated `hosts` whose pages may connect, besides this one")
+	f.BoolVar(&c.migrate, "migrate", true, "bring the schema up to date before the start")
+	f.TextVar(&c.logLevel, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn, error")
+	f.DurationVar(&c.drain, "drain", 2*time.Second, "time over which connections are closed at the end")
+	f.DurationVar(&c.lease, "lease", 15*time.Second, "time after which the others take a silent gateway for dead")
+	f.IntVar(&c.dbConns, "db-conns", 8, "database connections for reads and acknowledgements")
+	f.IntVar(&c.sendConns, "send-conns", 4, "database connections for sends")
+
+	f.DurationVar(&c.grace, "grace", 4*time.Second, "an event unacknowledged for so long is told again; longer than -ack-delay")
+	f.DurationVar(&c.sweep, "sweep", time.Second, "period of the repair sweep; 0 = none")
+	f.IntVar(&c.queue, "queue", 64, "frames that wait for a connection at most")
+	f.IntVar(&c.queueBytes, "queue-bytes", 1<<20, "bytes that wait for a connection at most")
+	f.IntVar(&c.hintAbove, "hint-above", 200, "members above which hints are sent instead of events")
+	f.IntVar(&c.openOnly, "open-only-above", 1000, "members above which only devices that have the conversation open get hints")
+	f.DurationVar(&c.hintWindow, "hint-window", 200*time.Millisecond, "time that a hint waits for others of its conversation; 0 = none")
+	f.DurationVar(&c.heartbeat, "heartbeat", 30*time.Second, "time between pings of a silent connection")
+	f.DurationVar(&c.ackDelay, "ack-delay", 0, "time that devices may delay a cumulative acknowledgement, told in welcome; 0 = three quarters of -grace, 3s at most")
+
+	f.IntVar(&c.admission, "admission", 1000, "handshakes a second; 0 = no limit")
+	f.IntVar(&c.perUser, "conns-per-user", 16, "connections of one user; 0 = no limit")
+	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
+	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection; 0 = no limit")
+
+	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once")
+	f.DurationVar(&c.sendLinger, "send-linger", time.Millisecond, "time that a batch of sends waits for company, if the last had any; 0 = none")
+	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
+	f.DurationVar(&c.ackWindow, "ack-window", 20*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
+	f.DurationVar(&c.busLinger, "announce-linger", time.Millisecond, "time in which announcements to other gateways are merged; 0 = none")
+}
+
+// parseConfig reads flags and environment. The error is errHelp, or a usageError with all that is wrong.
+func parseConfig(args []string, env map[string]string) (*config, *flagSet, error) {
+	c := new(config)
+	var s secretFlags
+	f := newFlagSet("server")
+	c.define(f, &s)
+	if err := f.parse(args); err != nil {
+		return nil, f, err
+	}
+	c.db = cmp.Or(c.db, env["DATABASE_URL"])
+	c.environment = cmp.Or(c.environment, env["IM_ENVIRONMENT"])
+	c.gatewayID = cmp.Or(c.gatewayID, env["IM_GATEWAY_ID"], defaultID())
+	if c.ackDelay == 0 {
+		c.ackDelay = min(3*time.Second, c.grace*3/4)
+	}
+	c.checkPlaces(f)
+	c.checkTuning(f)
+	c.key = readKey(f, s.keyFile, env)
+	c.readAdminToken(f, s.adminFile, env)
+	c.readTLS(f, &s)
+	for host := range strings.SplitSeq(s.origins, ",") {
+		if host = strings.TrimSpace(host); host != "" {
+			c.origins = append(c.origins, host)
+		}
+	}
+	if len(f.problems) > 0 {
+		return nil, f, f.problems
+	}
+	return c, f, nil
+}
+
+func (c *config) checkPlaces(f *flagSet) {
+	checkDB(f, c.db)
+	for _, name := range []string{"listen", "admin-listen"} {
+		_, port, err := net.SplitHostPort(f.Lookup(name).Value.String())
+		if err == nil {
+			_, err = net.LookupPort("tcp", port)
+		}
+		f.need(err == nil, name, "host:port, such as 127.0.0.1:8080 or :8080")
+	}
+	f.need(c.environment == "" || wire.ValidID(c.environment), "environment", "1 to 64 of [A-Za-z0-9._-], such as staging")
+	f.need(wire.ValidID(c.gatewayID), "gateway-id", "1 to 64 of [A-Za-z0-9._-]")
+}
+
+func checkDB(f *flagSet, url string) {
+	if url == "" {
+		f.badf("-db: the database is missing; give postgres://user@host/name here or in DATABASE_URL")
+	} else if _, err := pgxpool.ParseConfig(url); err != nil {
+		f.badf("-db: %v", err) // pgx leaves the password out
+	}
+}
+
+func (c *config) checkTuning(f *flagSet) {
+	for _, d := range []struct {
+		name       string
+		value, min time.Duration
+	}{
+		{"drain", c.drain, 0}, {"lease", c.lease, time.Second}, {"sweep", c.sweep, 0}, {"grace", c.grace, 10 * time.Millisecond},
+		{"hint-window", c.hintWindow, 0}, {"heartbeat", c.heartbeat, time.Second}, {"ack-delay", c.ackDelay, time.Millisecond},
+		{"send-linger", c.sendLinger, 0}, {"ack-window", c.ackWindow, 0}, {"announce-linger", c.busLinger, 0},
+	} {
+		f.need(d.value >= d.min && d.value <= time.Hour, d.name, "from "+d.min.String()+" to 1h0m0s")
+	}
+	for _, n := range []struct {
+		name                 string
+		value, least, atMost int
+		range_               string
+	}{
+		{"db-conns", c.dbConns, 2, 1000, "from 2 to 1000"}, {"send-conns", c.sendConns, 1, 1000, "from 1 to 1000"},
+		{"queue", c.queue, 4, 1 << 16, "from 4 to 65536"},
+		{"queue-bytes", c.queueBytes, wire.MaxReply, 1 << 30, "from 262144 to 1073741824"},
+		{"hint-above", c.hintAbove, 1, 1 << 30, "1 or more"}, {"open-only-above", c.openOnly, 1, 1 << 30, "1 or more"},
+		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
+		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
+		{"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"}, {"send-max-batch", c.sendMaxBatch, 1, 1024, "from 1 to 1024"},
+	} {
+		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
+	}
+	f.need(c.sendConns > c.sendWorkers, "send-conns", "more than -send-workers: messages to a locked conversation wait on a connection of their own")
+	f.need(c.grace > c.ackDelay, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
+}
+
+// readKey reads the key of the devices' tokens; nil after a problem was noted.
+func readKey(f *flagSet, file string, env map[string]string) *token.Key {
+	text, from, ok := secret(f, "token-key-file", file, env["IM_TOKEN_KEY"], "IM_TOKEN_KEY")
+	if !ok {
+		return nil
+	}
+	if text == "" {
+		f.badf("-token-key-file: the key of the devices' tokens is missing; put 64 hexadecimal digits (openssl rand -hex 32) into a file or into IM_TOKEN_KEY")
+		return nil
+	}
+	key, err := token.ParseKey(text)
+	if err != nil {
+		f.badf("%s: %v; 64 or more hexadecimal digits are right (openssl rand -hex 32)", from, err)
+		return nil
+	}
+	return key
+}
+
+const minAdminToken = 16
+
+func (c *config) readAdminToken(f *flagSet, file string, env map[string]string) {
+	text, from, ok := secret(f, "admin-token-file", file, env["IM_ADMIN_TOKEN"], "IM_ADMIN_TOKEN")
+	if ok && text != "" && len(text) < minAdminToken {
+		f.badf("%s: the admin token has %d characters; %d or more are right (openssl rand -hex 32)", from, len(text), minAdminToken)
+	}
+	c.adminToken = text
+}
+
+// secret reads a secret from the file if one is named, else takes the environment's; from says which it was.
+func secret(f *flagSet, flagName, file, envValue, envName string) (text, from string, ok bool) {
+	if file == "" {
+		return strings.TrimSpace(envValue), envName, true
+	}
+	from = "-" + flagName + " " + file
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		f.badf("%s: cannot be read: %v", from, err)
+		return "", from, false
+	}
+	if text = strings.TrimSpace(string(raw)); text == "" {
+		f.badf("%s: the file is empty", from)
+		return "", from, false
+	}
+	return text, from, true
+}
+
+func (c *config) readTLS(f *flagSet, s *secretFlags) {
+	if s.certFile == "" && s.tlsKeyFile == "" {
+		return
+	}
+	if s.certFile == "" || s.tlsKeyFile == "" {
+		f.badf("-tls-cert and -tls-key: give both or none")
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(s.certFile, s.tlsKeyFile)
+	if err != nil {
+		f.badf("-tls-cert %s, -tls-key %s: %v", s.certFile, s.tlsKeyFile, err)
+		return
+	}
+	c.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+}
+
+// defaultID is the host's name with a random end, so that two gateways on a host differ.
+func defaultID() string {
+	host, _ := os.Hostname()
+	var b []byte
+	for i := 0; i < len(host) && len(b) < 40; i++ {
+		if wire.ValidID(host[i : i+1]) {
+			b = append(b, host[i])
+		}
+	}
+	var nonce [3]byte
+	rand.Read(nonce[:])
+	return cmp.Or(string(b), "gateway") + "-" + hex.EncodeToString(nonce[:])
+}
+
+// envMap turns os.Environ's form into a map.
+func envMap(env []string) map[string]string {
+	m := make(map[string]string, len(env))
+	for _, kv := range env {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			m[k] = v
+		}
+	}
+	return m
+}
