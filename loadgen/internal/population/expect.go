@@ -187,8 +187,8 @@ func (f *forecast) push(t *talk, p *pair, item missed, frame int) {
 // announce holds a hint for a device that pulls; the first event of the window decides when it leaves.
 func (f *forecast) announce(t *talk, p *pair, item missed) {
 	s := f.plan.s
-	if above := s.Delivery.OpenOnlyAbove; above > 0 && len(f.plan.pop.Convs[t.conv].Members) > above {
-		return
+	if above := s.Delivery.OpenOnlyAbove; above > 0 && len(f.plan.pop.Convs[t.conv].Members) > above && !f.reads(t.conv, p.device) {
+		return // only those who read have it open
 	}
 	if len(p.missing) == 0 {
 		p.due = item.at + s.Delivery.HintWindow
@@ -206,10 +206,7 @@ func (f *forecast) apply(t *talk, p *pair, item missed, now time.Duration) {
 		f.sync(t, p, now)
 		return
 	}
-	f.take(t, p, item.at, 1, now)
-	if f.counts(item.at) {
-		f.count.applied++
-	}
+	f.take(t, p, item.at, now)
 }
 
 // sync brings a device everything that it misses, in one reply.
@@ -229,20 +226,20 @@ func (f *forecast) sync(t *talk, p *pair, now time.Duration) {
 		f.count.downBytes += int64(bytes)
 	}
 	for _, m := range missing {
-		if f.counts(m.at) {
-			f.count.applied++
-		}
+		f.take(t, p, m.at, now)
 	}
-	f.take(t, p, missing[len(missing)-1].at, len(missing), now)
 }
 
-// take counts applied events towards the next acknowledgement.
-func (f *forecast) take(t *talk, p *pair, last time.Duration, n int, now time.Duration) {
+// take is one event applied; it counts towards the next acknowledgement.
+func (f *forecast) take(t *talk, p *pair, intended, now time.Duration) {
+	if f.counts(intended) {
+		f.count.applied++
+	}
 	if p.unacked == 0 {
 		p.first = now
 	}
-	p.unacked += n
-	p.last = last
+	p.unacked++
+	p.last = intended
 	if p.unacked >= f.plan.s.Devices.AckEvery {
 		f.ack(t, p)
 	}

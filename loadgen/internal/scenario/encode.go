@@ -8,7 +8,7 @@ import (
 )
 
 // encode writes a section as YAML, each line behind the indent. Texts are quoted as JSON, which YAML takes as it is.
-func encode(b *bytes.Buffer, v reflect.Value, indent string) {
+func encode(b *bytes.Buffer, v reflect.Value, indent string) error {
 	for _, f := range fields(v.Type()) {
 		x := v.FieldByIndex(f.Index)
 		if f.Type.Kind() == reflect.Pointer {
@@ -20,31 +20,37 @@ func encode(b *bytes.Buffer, v reflect.Value, indent string) {
 		switch {
 		case isSection(x.Type()):
 			fmt.Fprintf(b, "%s%s:\n", indent, f.name)
-			encode(b, x, indent+"  ")
+			if err := encode(b, x, indent+"  "); err != nil {
+				return err
+			}
 		case x.Kind() == reflect.Slice && isSection(x.Type().Elem()) && x.Len() > 0:
 			fmt.Fprintf(b, "%s%s:\n", indent, f.name)
 			for i := range x.Len() {
 				fmt.Fprintf(b, "%s  -\n", indent)
-				encode(b, x.Index(i), indent+"    ")
+				if err := encode(b, x.Index(i), indent+"    "); err != nil {
+					return err
+				}
 			}
-		case x.Kind() == reflect.Slice:
-			fmt.Fprintf(b, "%s%s: %s\n", indent, f.name, quoted(x))
-		case x.Kind() == reflect.String || x.Type() == limitType:
-			fmt.Fprintf(b, "%s%s: %s\n", indent, f.name, quoted(reflect.ValueOf(fmt.Sprint(x.Interface()))))
 		default:
-			fmt.Fprintf(b, "%s%s: %v\n", indent, f.name, x.Interface())
+			text, err := literalYAML(x)
+			if err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
+			fmt.Fprintf(b, "%s%s: %s\n", indent, f.name, text)
 		}
 	}
+	return nil
 }
 
-// quoted is a text or a list of texts as JSON.
-func quoted(v reflect.Value) []byte {
-	if v.Kind() == reflect.Slice && v.Len() == 0 {
-		return []byte("[]")
+// literalYAML is a value that is no section.
+func literalYAML(x reflect.Value) ([]byte, error) {
+	switch {
+	case x.Kind() == reflect.Slice && x.Len() == 0:
+		return []byte("[]"), nil
+	case x.Kind() == reflect.Slice || x.Kind() == reflect.String:
+		return json.Marshal(x.Interface())
+	case x.Type() == limitType:
+		return json.Marshal(x.Interface().(Limit).text)
 	}
-	text, err := json.Marshal(v.Interface())
-	if err != nil {
-		panic(err) // texts always can be
-	}
-	return text
+	return fmt.Append(nil, x.Interface()), nil
 }

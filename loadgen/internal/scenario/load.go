@@ -165,16 +165,18 @@ func List() ([]*Scenario, error) {
 
 // Bytes is the scenario as used, to be kept with the run: the file itself, or, if -set changed something, the whole
 // effective scenario under a comment that names the changes. Parse takes it back.
-func (s *Scenario) Bytes() []byte {
+func (s *Scenario) Bytes() ([]byte, error) {
 	if len(s.overrides) == 0 && s.source != nil {
-		return s.source
+		return s.source, nil
 	}
 	var b bytes.Buffer
 	for _, o := range s.overrides {
 		fmt.Fprintf(&b, "# -set %s\n", strings.ReplaceAll(o, "\n", " "))
 	}
-	encode(&b, reflect.ValueOf(s).Elem(), "")
-	return b.Bytes()
+	if err := encode(&b, reflect.ValueOf(s).Elem(), ""); err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", s.Name, err)
+	}
+	return b.Bytes(), nil
 }
 
 // SetSeed changes the seed as -set seed=N does.

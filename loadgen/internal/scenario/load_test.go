@@ -168,12 +168,12 @@ func TestBytesAreTheFileUnlessSomethingWasSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.Bytes(); string(got) != string(file) {
-		t.Errorf("without -set:\n%s", got)
+	if got, err := s.Bytes(); err != nil || string(got) != string(file) {
+		t.Errorf("without -set: %v\n%s", err, got)
 	}
 	s.SetSeed(7)
-	if got := s.Bytes(); !strings.HasPrefix(string(got), "# -set seed=7\nname: \"smoke\"\n") {
-		t.Errorf("with a seed:\n%s", got)
+	if got, err := s.Bytes(); err != nil || !strings.HasPrefix(string(got), "# -set seed=7\nname: \"smoke\"\n") {
+		t.Errorf("with a seed: %v\n%s", err, got)
 	}
 }
 
@@ -190,7 +190,10 @@ func TestBytesRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := a.Bytes()
+		b, err := a.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
 		again, err := Parse("kept.yaml", b)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, b)
