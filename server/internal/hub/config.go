@@ -1,7 +1,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -9,7 +8,7 @@ import (
 	"imbench/server/internal/im"
 )
 
-// Source is what the hub reads; im.Store satisfies it. Errors mean that nothing was learned: the hub tries again.
+// Source is what the hub reads; im.Store satisfies it. An error means that nothing was learned: the hub tries again.
 type Source interface {
 	Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, error)
 	ConvInfos(ctx context.Context, from []im.SeqRange) ([]im.ConvInfo, error)
@@ -17,52 +16,73 @@ type Source interface {
 	RecentLag(ctx context.Context, gateway string, olderThan, window time.Duration, limit int) ([]im.Lag, error)
 }
 
-// Config of a Hub. A zero field takes its default; a negative duration or threshold means none.
+// Config of a Hub. Start from Defaults: where 0 has no meaning of its own it stands for the default, elsewhere for "none".
 type Config struct {
 	Gateway string // the id under which this process's routes are kept
-	Shards  int    // fan-out workers, conversations hashed to them; default 2
+	Shards  int    // fan-out workers, conversations hashed to them
 
-	HintAbove     int           // members above which a push conversation is hinted; default 200, negative = never
-	OpenOnlyAbove int           // members above which only devices that have it open are hinted; default 1000, negative = never
-	HintWindow    time.Duration // how long a hint waits for others of its conversation; default 200 ms, negative = not at all
-	MaxGap        int           // events between what was fanned out and what is announced, above which all is one hint; default 64
+	HintAbove     int           // members above which a push conversation is hinted; 0 = never
+	OpenOnlyAbove int           // members above which only devices that have it open are hinted; 0 = never
+	HintWindow    time.Duration // how long a hint waits for others of its conversation; 0 = not at all
+	MaxGap        int           // events between what was fanned out and what is announced, above which all is one hint
 
-	QueueFrames int           // frames that wait for a connection at most; default 64
-	QueueBytes  int           // and bytes; default 1 MiB
-	WriteStall  time.Duration // a write without progress for this long closes the connection; default 10 s
-	Heartbeat   time.Duration // between pings of a silent connection; default 30 s
+	QueueFrames int           // frames that wait for a connection at most
+	QueueBytes  int           // and bytes
+	WriteStall  time.Duration // a write without progress for this long closes the connection
+	Heartbeat   time.Duration // a connection silent for half of this is pinged, and closed when silent for twice this
 
-	Grace      time.Duration // an event unacknowledged for this long is told again; default 4 s
-	Sweep      time.Duration // period of the repair sweep; default 1 s, negative = no sweep
-	SweepHints int           // hints a sweep sends, and rows it reads, at most; default 4096
+	Grace      time.Duration // an event unacknowledged for this long is told again
+	Sweep      time.Duration // period of the repair sweep; 0 = no sweep
+	SweepHints int           // hints a sweep sends, and rows it reads, at most
 
-	CacheConvs   int // conversations whose members are cached in all; default 65 536
-	CacheMembers int // and membership periods in all; default 2 000 000
-	InboxConvs   int // conversations that wait for a worker, a shard; default 16 384: beyond it announcements are dropped
-	InboxEvents  int // committed events that wait there with their bytes; default 4 096: beyond it they are read again
+	CacheConvs   int // conversations whose members are cached, in all; the least recently used go first
+	CacheMembers int // and membership periods, in all
+	InboxConvs   int // conversations that wait for a shard's worker: beyond it announcements are dropped and counted
+	InboxEvents  int // committed events that wait there with their bytes: beyond it they are read again
 
-	Log *slog.Logger // default: slog.Default
+	Log *slog.Logger
 }
 
-func (c Config) withDefaults() Config {
-	c.Shards = cmp.Or(c.Shards, 2)
-	c.HintAbove = cmp.Or(c.HintAbove, 200)
-	c.OpenOnlyAbove = cmp.Or(c.OpenOnlyAbove, 1000)
-	c.HintWindow = cmp.Or(c.HintWindow, 200*time.Millisecond)
-	c.MaxGap = cmp.Or(c.MaxGap, 64)
-	c.QueueFrames = cmp.Or(c.QueueFrames, 64)
-	c.QueueBytes = cmp.Or(c.QueueBytes, 1<<20)
-	c.WriteStall = cmp.Or(c.WriteStall, 10*time.Second)
-	c.Heartbeat = cmp.Or(c.Heartbeat, 30*time.Second)
-	c.Grace = cmp.Or(c.Grace, 4*time.Second)
-	c.Sweep = cmp.Or(c.Sweep, time.Second)
-	c.SweepHints = cmp.Or(c.SweepHints, 4096)
-	c.CacheConvs = cmp.Or(c.CacheConvs, 65_536)
-	c.CacheMembers = cmp.Or(c.CacheMembers, 2_000_000)
-	c.InboxConvs = cmp.Or(c.InboxConvs, 16_384)
-	c.InboxEvents = cmp.Or(c.InboxEvents, 4_096)
+// positive replaces what must be positive and is not by its default.
+func (c Config) positive() Config {
+	d := Defaults()
+	for _, f := range [][2]*int{{&c.Shards, &d.Shards}, {&c.MaxGap, &d.MaxGap}, {&c.QueueFrames, &d.QueueFrames},
+		{&c.QueueBytes, &d.QueueBytes}, {&c.SweepHints, &d.SweepHints}, {&c.CacheConvs, &d.CacheConvs},
+		{&c.CacheMembers, &d.CacheMembers}, {&c.InboxConvs, &d.InboxConvs}, {&c.InboxEvents, &d.InboxEvents}} {
+		if *f[0] <= 0 {
+			*f[0] = *f[1]
+		}
+	}
+	for _, f := range [][2]*time.Duration{{&c.WriteStall, &d.WriteStall}, {&c.Heartbeat, &d.Heartbeat}, {&c.Grace, &d.Grace}} {
+		if *f[0] <= 0 {
+			*f[0] = *f[1]
+		}
+	}
 	if c.Log == nil {
-		c.Log = slog.Default()
+		c.Log = d.Log
 	}
 	return c
+}
+
+// Defaults is the configuration that the design gives.
+func Defaults() Config {
+	return Config{
+		Shards:        2,
+		HintAbove:     200,
+		OpenOnlyAbove: 1000,
+		HintWindow:    200 * time.Millisecond,
+		MaxGap:        64,
+		QueueFrames:   64,
+		QueueBytes:    1 << 20,
+		WriteStall:    10 * time.Second,
+		Heartbeat:     30 * time.Second,
+		Grace:         4 * time.Second,
+		Sweep:         time.Second,
+		SweepHints:    4096,
+		CacheConvs:    65_536,
+		CacheMembers:  2_000_000,
+		InboxConvs:    16_384,
+		InboxEvents:   4_096,
+		Log:           slog.Default(),
+	}
 }

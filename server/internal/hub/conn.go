@@ -1,0 +1,223 @@
+package hub
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"imbench/server/wire"
+)
+
+// maxOpen is how many conversations a device may have open at once; opening one more closes the oldest.
+const maxOpen = 64
+
+// closeWait is how long a peer may take to answer a close frame.
+const closeWait = 2 * time.Second
+
+// Peer is who a connection speaks for.
+type Peer struct {
+	User, Device string
+	Generation   int64     // fences the route: of two connections of a device the larger one wins
+	Expires      time.Time // of the token; the connection is closed then (4001). Zero = never
+}
+
+// Conn is the sending half of one device's connection: a bounded queue of frames, and what the fan-out must know of the
+// device. The reading half belongs to the caller of NewConn, who calls Gone when it has ended.
+type Conn struct {
+	ID int64 // unique in this process
+
+	hub  *Hub
+	nc   net.Conn
+	raw  syscall.RawConn // nil: writes must block (TLS), so that each goes through a goroutine
+	seen atomic.Int64    // when the last frame came in, by the hub's clock
+
+	peer Peer  // set by Register, under the registry's lock, and not changed afterwards
+	next *Conn // under the registry's lock: the next connection of the same user
+
+	mu         sync.Mutex
+	queue      []*frame
+	pending    int           // bytes queued or being written
+	hints      int           // hints in queue
+	scheduled  bool          // somebody has promised to flush
+	writing    bool          // somebody is writing; he goes on until the queue is empty
+	stalled    bool          // and it is a goroutine that waits for the socket
+	subscribed bool          // wants events and hints
+	closing    bool          // a close frame is queued or written: nothing more is accepted
+	closed     bool          // the reader has ended
+	code       int           // close code, ours
+	room       chan struct{} // closed when pending has fallen to half of the limit; nil = nobody waits
+	open       []string
+	held       []heldHint
+	told       tracker
+}
+
+// heldHint is a hint that waits for others of its conversation.
+type heldHint struct {
+	conv string
+	head int64
+}
+
+// NewConn takes over the sending half of an upgraded connection.
+func (h *Hub) NewConn(nc net.Conn) *Conn {
+	c := &Conn{ID: h.nextConn.Add(1), hub: h, nc: nc}
+	c.seen.Store(h.now())
+	if tcp, ok := nc.(*net.TCPConn); ok && canTryWrite {
+		c.raw, _ = tcp.SyscallConn()
+	}
+	h.registry.attach(c)
+	return c
+}
+
+// Received notes a frame from the peer, for the counters and the heartbeat.
+func (c *Conn) Received(k Kind, payload int) {
+	c.seen.Store(c.hub.now())
+	f := &c.hub.metrics.in[k]
+	f.frames.Add(1)
+	f.bytes.Add(int64(payload))
+}
+
+// Reply queues a frame and has it written soon by another goroutine: for callbacks that must not make system calls.
+func (c *Conn) Reply(r *wire.Frame) {
+	if mark, _ := c.push(newReplyFrame(r)); mark {
+		c.hub.flushLater(c)
+	}
+}
+
+// ReplyNow queues a frame and writes what the socket takes at once.
+func (c *Conn) ReplyNow(r *wire.Frame) {
+	c.push(newReplyFrame(r))
+	c.flush()
+}
+
+// Pong answers a WebSocket ping.
+func (c *Conn) Pong(data string) {
+	c.push(newControlFrame(opPong, []byte(data)))
+	c.flush()
+}
+
+// WaitRoom waits until at most half of the queue's byte limit is pending, so that a device that asks faster than it
+// reads is not read from; false means that the connection is closing or ctx has ended.
+func (c *Conn) WaitRoom(ctx context.Context) bool {
+	c.mu.Lock()
+	if c.closing || c.pending <= c.hub.cfg.QueueBytes/2 {
+		defer c.mu.Unlock()
+		return !c.closing
+	}
+	if c.room == nil {
+		c.room = make(chan struct{})
+	}
+	room := c.room
+	c.mu.Unlock()
+	select {
+	case <-room:
+	case <-ctx.Done():
+		return false
+	}
+	return !c.Closing()
+}
+
+// Closing says whether the connection has been closed from this side: requests are no longer answered.
+func (c *Conn) Closing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closing
+}
+
+// Close sends what is queued and a close frame, and gives the peer a moment to answer; the reader then ends by itself.
+// detail, if not empty, is sent as the reason in place of the code's own. Only the first Close counts.
+func (c *Conn) Close(code wire.Close, detail string) {
+	if detail == "" {
+		detail = code.Reason
+	}
+	c.mu.Lock()
+	if !c.closing {
+		c.closeLocked(code.Code, detail)
+	}
+	c.mu.Unlock()
+	c.flush()
+}
+
+// closeLocked queues the close frame. c.mu must be held.
+func (c *Conn) closeLocked(code int, reason string) {
+	c.closing, c.code = true, code
+	f := newCloseFrame(code, reason)
+	c.queue = append(c.queue, f)
+	c.pending += len(f.data)
+	c.roomLocked(true)
+	// An error here means that the socket is gone; the reader learns of it as well.
+	_ = c.nc.SetReadDeadline(time.Now().Add(closeWait))
+}
+
+// Gone ends the connection: the reader calls it once, when it has returned. peerCode is the close code that came in, 0
+// for none. It releases everything but the registration.
+func (c *Conn) Gone(peerCode int) {
+	c.mu.Lock()
+	code := c.code
+	if !c.closing {
+		code = peerCode
+	}
+	c.closing, c.closed = true, true
+	c.queue, c.held, c.open, c.told = nil, nil, nil, tracker{}
+	c.roomLocked(true)
+	c.mu.Unlock()
+	_ = c.nc.Close() // nothing could be done about an error
+	c.hub.metrics.closed(code)
+	c.hub.registry.detach(c)
+}
+
+// Subscribe lets events and hints through.
+func (c *Conn) Subscribe() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subscribed = true
+}
+
+// Open notes that the user is looking at the conversation.
+func (c *Conn) Open(conv string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.isOpen(conv) {
+		return
+	}
+	if len(c.open) >= maxOpen {
+		c.told.dropLazy(c.open[0])
+		c.open = append(c.open[:0], c.open[1:]...)
+	}
+	c.open = append(c.open, strings.Clone(conv))
+}
+
+// Shut notes that the user no longer looks at the conversation.
+func (c *Conn) Shut(conv string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, o := range c.open {
+		if o == conv {
+			c.open = append(c.open[:i], c.open[i+1:]...)
+			c.told.dropLazy(conv)
+			return
+		}
+	}
+}
+
+// isOpen: c.mu must be held.
+func (c *Conn) isOpen(conv string) bool {
+	for _, o := range c.open {
+		if o == conv {
+			return true
+		}
+	}
+	return false
+}
+
+// Acked notes the device's cursor, once it is durable.
+func (c *Conn) Acked(conv string, delivered int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.told.ack(conv, delivered, c.hub.now())
+	}
+}

@@ -1,0 +1,173 @@
+package hub
+
+import (
+	"sync"
+
+	"imbench/server/wire"
+)
+
+// registry knows the connections of this process: all of them, by device, and by user (a list through Conn.next).
+type registry struct {
+	mu      sync.RWMutex
+	all     map[int64]*Conn
+	devices map[string]*Conn
+	users   map[string]*Conn
+	claims  map[string]*claim
+}
+
+// claim is a device's handshake under way: taken is the largest generation that was announced meanwhile.
+type claim struct {
+	n     int
+	taken int64
+}
+
+func newRegistry() registry {
+	return registry{all: map[int64]*Conn{}, devices: map[string]*Conn{}, users: map[string]*Conn{}, claims: map[string]*claim{}}
+}
+
+func (r *registry) attach(c *Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[c.ID] = c
+}
+
+func (r *registry) detach(c *Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.all, c.ID)
+	if r.devices[c.peer.Device] == c {
+		delete(r.devices, c.peer.Device)
+	}
+	r.unlinkLocked(c)
+}
+
+func (r *registry) unlinkLocked(c *Conn) {
+	at := r.users[c.peer.User]
+	if at == c {
+		if c.next == nil {
+			delete(r.users, c.peer.User)
+		} else {
+			r.users[c.peer.User] = c.next
+		}
+	}
+	for ; at != nil; at = at.next {
+		if at.next == c {
+			at.next = c.next
+		}
+	}
+	c.next = nil
+}
+
+// snapshot appends all registered connections to dst, in no order.
+func (r *registry) snapshot(dst []*Conn) []*Conn {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, c := range r.devices {
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// Claiming says that a device's route is about to be claimed: until Register or Unclaim the hub remembers which
+// generation others announce for it.
+func (h *Hub) Claiming(device string) {
+	r := &h.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.claims[device] == nil {
+		r.claims[device] = &claim{}
+	}
+	r.claims[device].n++
+}
+
+// Unclaim ends what Claiming began, after a claim that failed.
+func (h *Hub) Unclaim(device string) {
+	h.registry.mu.Lock()
+	defer h.registry.mu.Unlock()
+	h.registry.unclaimLocked(device)
+}
+
+// unclaimLocked returns the largest generation announced since Claiming.
+func (r *registry) unclaimLocked(device string) (taken int64) {
+	c := r.claims[device]
+	if c == nil {
+		return 0
+	}
+	if c.n--; c.n == 0 {
+		delete(r.claims, device)
+	}
+	return c.taken
+}
+
+// Register makes the connection the device's, after Claiming. An older one of the device is closed (4003); if this is
+// the older one it is not registered, and false is returned.
+func (h *Hub) Register(c *Conn, p Peer) bool {
+	r := &h.registry
+	r.mu.Lock()
+	taken := r.unclaimLocked(p.Device)
+	old := r.devices[p.Device]
+	if taken > p.Generation || (old != nil && old.peer.Generation > p.Generation) {
+		r.mu.Unlock()
+		return false
+	}
+	if old != nil {
+		r.unlinkLocked(old) // it gets no more events, even before it is closed
+	}
+	c.peer = p
+	r.devices[p.Device] = c
+	c.next = r.users[p.User]
+	r.users[p.User] = c
+	r.mu.Unlock()
+	if old != nil {
+		old.Close(wire.CloseReplaced, "")
+	}
+	return true
+}
+
+// RouteTaken says that the device has a connection of this generation somewhere: an older one here is closed (4003).
+func (h *Hub) RouteTaken(device string, generation int64) {
+	r := &h.registry
+	r.mu.Lock()
+	c := r.devices[device]
+	if c != nil && c.peer.Generation >= generation {
+		c = nil
+	}
+	if k := r.claims[device]; k != nil {
+		k.taken = max(k.taken, generation)
+	}
+	r.mu.Unlock()
+	if c != nil {
+		c.Close(wire.CloseReplaced, "")
+	}
+}
+
+// UserConnections counts the registered connections of a user.
+func (h *Hub) UserConnections(user string) int {
+	r := &h.registry
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := 0
+	for c := r.users[user]; c != nil; c = c.next {
+		n++
+	}
+	return n
+}
+
+// Connections counts all connections, handshakes under way included.
+func (h *Hub) Connections() int {
+	h.registry.mu.RLock()
+	defer h.registry.mu.RUnlock()
+	return len(h.registry.all)
+}
+
+// All returns all connections, handshakes under way included, in no order.
+func (h *Hub) All() []*Conn {
+	r := &h.registry
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list := make([]*Conn, 0, len(r.all))
+	for _, c := range r.all {
+		list = append(list, c)
+	}
+	return list
+}

@@ -1,0 +1,244 @@
+package hub
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"imbench/server/internal/im"
+)
+
+// work is what waits for a conversation.
+type work struct {
+	conv     string
+	from, to int64      // announced as committed; to = 0: nothing was
+	events   []im.Event // of these, the ones whose bytes are at hand, in no order
+	at       int64      // when the first of it came
+	reload   bool       // the members or the mode changed
+	lags     []im.Lag   // devices that the sweep found behind
+}
+
+// shard fans out the conversations that hash to it, in one goroutine, so that a conversation's events stay in order.
+type shard struct {
+	hub  *Hub
+	wake chan struct{}
+
+	mu     sync.Mutex
+	inbox  map[string]*work
+	order  []*work
+	events int              // with bytes, in the inbox
+	asks   []chan []im.Head // for what was fanned out of each conversation
+
+	// The worker's own.
+	cache   *cache
+	hints   hintQueue
+	dirty   []*Conn
+	retryAt time.Time // the store failed: nothing is tried before
+	backoff time.Duration
+	scratch []*Conn
+}
+
+func newShard(h *Hub) *shard {
+	n := h.cfg.Shards
+	return &shard{hub: h, wake: make(chan struct{}, 1), inbox: map[string]*work{},
+		cache: newCache(h.cfg.CacheConvs/n, h.cfg.CacheMembers/n)}
+}
+
+// put lets fill change the conversation's waiting work, and wakes the worker.
+func (s *shard) put(conv string, fill func(w *work)) {
+	s.mu.Lock()
+	w := s.inbox[conv]
+	if w == nil {
+		if len(s.inbox) >= s.hub.cfg.InboxConvs {
+			s.mu.Unlock()
+			s.hub.metrics.inboxDrops.Add(1)
+			return
+		}
+		w = &work{conv: conv, at: s.hub.now()}
+		s.inbox[conv] = w
+		s.order = append(s.order, w)
+	}
+	fill(w)
+	s.mu.Unlock()
+	s.signal()
+}
+
+func (s *shard) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// extend makes the work's range cover from..to as well. Everything up to a committed seq is committed, so what lies
+// between two ranges may be fanned out too.
+func (w *work) extend(from, to int64) {
+	if w.to == 0 || from < w.from {
+		w.from = from
+	}
+	w.to = max(w.to, to)
+}
+
+func (s *shard) committed(events []im.Event) {
+	for i := range events {
+		ev := &events[i]
+		s.put(ev.Conv, func(w *work) {
+			w.extend(ev.Seq, ev.Seq)
+			if s.events >= s.hub.cfg.InboxEvents {
+				s.hub.metrics.rereads.Add(1)
+				return
+			}
+			w.events = append(w.events, *ev)
+			s.events++
+		})
+	}
+}
+
+func (s *shard) announced(h im.Head) {
+	if h.To > 0 && h.From > 0 && h.From <= h.To {
+		s.put(h.Conv, func(w *work) { w.extend(h.From, h.To) })
+	}
+}
+
+// maxLags bounds what the sweep adds to one conversation's work; what is left out is found again by the next sweep.
+const maxLags = 1024
+
+func (s *shard) lagging(l im.Lag) {
+	s.put(l.Conv, func(w *work) {
+		if len(w.lags) < maxLags {
+			w.lags = append(w.lags, l)
+		}
+	})
+}
+
+// requeue puts work back whose reads failed.
+func (s *shard) requeue(list []*work) {
+	for _, old := range list {
+		s.put(old.conv, func(w *work) {
+			if old.to > 0 {
+				w.extend(old.from, old.to)
+			}
+			w.at = min(w.at, old.at)
+			w.reload = w.reload || old.reload
+			w.events = append(w.events, old.events...)
+			s.events += len(old.events)
+			w.lags = append(w.lags, old.lags...)
+		})
+	}
+}
+
+// take empties the inbox.
+func (s *shard) take() ([]*work, []chan []im.Head) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, asks := s.order, s.asks
+	s.order, s.asks, s.events = nil, nil, 0
+	clear(s.inbox)
+	return list, asks
+}
+
+// waitingConvs is what one round of bulk reads covers at most.
+const waitingConvs = 512
+
+func (s *shard) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-timer.C:
+		}
+		if !time.Now().Before(s.retryAt) {
+			list, asks := s.take()
+			for _, ask := range asks {
+				ask <- s.heads()
+			}
+			s.process(ctx, list)
+		}
+		s.releaseHints()
+		s.flush()
+		timer.Reset(s.pause())
+	}
+}
+
+// process fans out what waited, in rounds; after a failure the rest goes back as well.
+func (s *shard) process(ctx context.Context, list []*work) {
+	for len(list) > 0 && ctx.Err() == nil {
+		n := min(len(list), waitingConvs)
+		if err := s.round(ctx, list[:n]); err != nil {
+			s.failed(err)
+			s.requeue(list)
+			return
+		}
+		s.releaseHints()
+		list = list[n:]
+	}
+}
+
+// pause is the time until something is due without a wake.
+func (s *shard) pause() time.Duration {
+	d := time.Hour
+	if wait, ok := s.hints.wait(s.hub.now()); ok {
+		d = wait
+	}
+	if wait := time.Until(s.retryAt); wait > 0 {
+		d = min(d, wait)
+	}
+	return d
+}
+
+// failed notes a read that failed.
+func (s *shard) failed(err error) {
+	const least, most = 100 * time.Millisecond, 2 * time.Second
+	s.backoff = min(max(2*s.backoff, least), most)
+	s.retryAt = time.Now().Add(s.backoff)
+	s.hub.metrics.readErrors.Add(1)
+	s.hub.cfg.Log.Warn("fan-out cannot read from the store", "error", err, "retry_in", s.backoff)
+}
+
+// flush writes the queues of all connections that were touched.
+func (s *shard) flush() {
+	for i, c := range s.dirty {
+		c.flush()
+		s.dirty[i] = nil
+	}
+	s.dirty = s.dirty[:0]
+}
+
+// pushed follows what a connection's push asked for.
+func (s *shard) pushed(c *Conn, mark, now bool) {
+	switch {
+	case now:
+		c.flush()
+	case mark:
+		s.dirty = append(s.dirty, c)
+	}
+}
+
+// heads lists what was fanned out, as far as it is known.
+func (s *shard) heads() []im.Head {
+	list := make([]im.Head, 0, len(s.cache.entries))
+	for conv, e := range s.cache.entries {
+		if e.last > 0 {
+			list = append(list, im.Head{Conv: conv, To: e.last})
+		}
+	}
+	return list
+}
+
+// ask has the worker list its heads; nil if ctx ends before.
+func (s *shard) ask(ctx context.Context) []im.Head {
+	answer := make(chan []im.Head, 1)
+	s.mu.Lock()
+	s.asks = append(s.asks, answer)
+	s.mu.Unlock()
+	s.signal()
+	select {
+	case list := <-answer:
+		return list
+	case <-ctx.Done():
+		return nil
+	}
+}

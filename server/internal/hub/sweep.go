@@ -1,0 +1,196 @@
+package hub
+
+import (
+	"context"
+	"time"
+
+	"imbench/server/internal/im"
+	"imbench/server/wire"
+)
+
+// readTimeout bounds each read of the store.
+const readTimeout = 10 * time.Second
+
+// sweepLoop repairs what was lost on the way, in two levels: from memory, what was told and not acknowledged within the
+// grace; from the store, what was written lately and never told. With at most Config.SweepHints hints and rows each
+// period, what is left over waits for the next one.
+func (h *Hub) sweepLoop(ctx context.Context) {
+	tick := time.NewTicker(h.cfg.Sweep)
+	defer tick.Stop()
+	// What the store's level has looked at; it begins with what was written just before this gateway came.
+	covered := time.Now().Add(-h.cfg.Grace - h.cfg.Sweep)
+	var list []*Conn
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list = h.sweepMemory(list)
+		covered = h.sweepStore(ctx, covered)
+	}
+}
+
+// sweepMemory tells again. It returns the scratch list.
+func (h *Hub) sweepMemory(list []*Conn) []*Conn {
+	list = h.registry.snapshot(list[:0]) // a map's order is random, so that the bound starves nobody
+	now, left := h.now(), h.cfg.SweepHints
+	for i, c := range list {
+		if left > 0 {
+			left -= c.sweep(now, left)
+		}
+		list[i] = nil
+	}
+	return list
+}
+
+// sweep queues hints for what is overdue, at most so many, and returns how many.
+func (c *Conn) sweep(now int64, most int) (n int) {
+	var mark bool
+	c.mu.Lock()
+	if c.subscribed && !c.closing {
+		c.told.due(now, c.hub.cfg.Grace, func(conv string, head int64) bool {
+			if n == most || c.closing {
+				return false
+			}
+			n++
+			m, _ := c.pushLocked(newHintFrame(conv, head, "sweep"))
+			mark = mark || m
+			return true
+		})
+	}
+	c.mu.Unlock()
+	c.hub.metrics.sweepHints.Add(int64(n))
+	if mark {
+		c.hub.flushLater(c)
+	}
+	return n
+}
+
+// maxSweepWindow bounds how far back the store's level looks after it could not for a while. What is older is found by
+// the next event of its conversation, or when the device connects.
+const maxSweepWindow = 10 * time.Minute
+
+// sweepStore asks for devices that lag behind what was written between covered and a grace ago, and returns up to when
+// that is now. The window overlaps the last one by a period: clocks and commits are not exact.
+func (h *Hub) sweepStore(ctx context.Context, covered time.Time) time.Time {
+	upTo := time.Now().Add(-h.cfg.Grace)
+	window := min(upTo.Sub(covered)+h.cfg.Sweep, maxSweepWindow)
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	lags, err := h.src.RecentLag(ctx, h.cfg.Gateway, h.cfg.Grace, window, h.cfg.SweepHints)
+	if err != nil {
+		if ctx.Err() == nil {
+			h.metrics.readErrors.Add(1)
+			h.cfg.Log.Warn("the repair sweep cannot read from the store", "error", err)
+		}
+		return covered
+	}
+	pushed := 0
+	for _, l := range lags {
+		if l.Mode == im.Push {
+			pushed++
+		}
+		h.shard(l.Conv).lagging(l)
+	}
+	if len(lags) >= h.cfg.SweepHints && 2*pushed > len(lags) {
+		// There is more: those told now will soon be behind no longer. Rows of pull conversations, which lag by
+		// choice, are no reason to look at the same time again.
+		return covered
+	}
+	return upTo
+}
+
+// resyncLoop catches up after announcements may have been missed: the heads of all conversations that were fanned out
+// here are read by key, a thousand at a time. Conversations that are not known here have no last to go on from; what
+// was missed of them is found by the sweep.
+func (h *Hub) resyncLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.resync:
+		}
+		for wait := 100 * time.Millisecond; !h.catchUp(ctx); wait = min(2*wait, 5*time.Second) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+		}
+	}
+}
+
+// headsAtOnce is how many heads are read in one call.
+const headsAtOnce = 1000
+
+// catchUp announces what lies between the heads and what was fanned out; false means that the store failed.
+func (h *Hub) catchUp(ctx context.Context) bool {
+	for _, s := range h.shards {
+		known := s.ask(ctx)
+		for len(known) > 0 {
+			n := min(len(known), headsAtOnce)
+			convs := make([]string, n)
+			for i, k := range known[:n] {
+				convs[i] = k.Conv
+			}
+			read, cancel := context.WithTimeout(ctx, readTimeout)
+			heads, err := h.src.Heads(read, convs)
+			cancel()
+			if err != nil {
+				h.metrics.readErrors.Add(1)
+				h.cfg.Log.Warn("catching up cannot read from the store", "error", err)
+				return ctx.Err() != nil
+			}
+			for _, k := range known[:n] {
+				if head := heads[k.Conv]; head > k.To {
+					k.From, k.To = k.To+1, head
+					s.announced(k)
+				}
+			}
+			known = known[n:]
+		}
+	}
+	return true
+}
+
+// heartbeatSlots is how many parts the connections are divided into: each part is looked at once a heartbeat.
+const heartbeatSlots = 8
+
+// heartbeatLoop finds half-open peers and tokens that have expired. One goroutine serves all connections.
+func (h *Hub) heartbeatLoop(ctx context.Context) {
+	tick := time.NewTicker(h.cfg.Heartbeat / heartbeatSlots)
+	defer tick.Stop()
+	ping := newControlFrame(opPing, nil)
+	var list []*Conn
+	for slot := int64(0); ; slot = (slot + 1) % heartbeatSlots {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		list = h.registry.snapshot(list[:0])
+		now, wall := h.now(), time.Now()
+		for i, c := range list {
+			if c.ID%heartbeatSlots == slot {
+				c.beat(ping, now, wall)
+			}
+			list[i] = nil
+		}
+	}
+}
+
+func (c *Conn) beat(ping *frame, now int64, wall time.Time) {
+	if e := c.peer.Expires; !e.IsZero() && wall.After(e) {
+		c.Close(wire.CloseUnauthorised, "the token has expired")
+		return
+	}
+	switch silent := time.Duration(now - c.seen.Load()); {
+	case silent > 2*c.hub.cfg.Heartbeat:
+		_ = c.nc.Close() // nobody is there to read a close frame; the reader ends
+	case silent > c.hub.cfg.Heartbeat/2:
+		if mark, _ := c.push(ping); mark {
+			c.hub.flushLater(c)
+		}
+	}
+}
