@@ -23,8 +23,8 @@ import (
 // Path is where our gateway serves devices.
 const Path = "/v1/ws"
 
-// Options of the workbench's own wire. The zero value is ready.
-type Options struct {
+// GatewayConfig of the workbench's own wire. The zero value is ready.
+type GatewayConfig struct {
 	TLS *tls.Config // wss: how to check the gateway; nil = the system's roots
 	// Sources are local addresses to rotate over, so that one address does not run out of ports (some 28 000 for each
 	// source and target). None: 127.0.1.1–127.0.1.32 for loopback targets on Linux, otherwise the system's choice.
@@ -33,12 +33,12 @@ type Options struct {
 
 // Gateway is the workbench's own wire: JSON text frames over a WebSocket at /v1/ws (server/PROTOCOL.md).
 type Gateway struct {
-	opt  Options
+	cfg  GatewayConfig
 	next atomic.Uint32 // rotates the source addresses
 }
 
-// New makes the wire.
-func New(o Options) *Gateway { return &Gateway{opt: o} }
+// NewGateway makes the wire.
+func NewGateway(c GatewayConfig) *Gateway { return &Gateway{cfg: c} }
 
 var _ Wire = (*Gateway)(nil)
 
@@ -107,7 +107,7 @@ func (g *Gateway) connect(ctx context.Context, u *url.URL, secure bool) (net.Con
 	if err != nil || !secure {
 		return nc, err
 	}
-	cfg := g.opt.TLS.Clone()
+	cfg := g.cfg.TLS.Clone()
 	if cfg == nil {
 		cfg = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -126,7 +126,7 @@ func (g *Gateway) connect(ctx context.Context, u *url.URL, secure bool) (net.Con
 // source is the local address for the next connection, invalid for "as the system likes".
 func (g *Gateway) source(host string) netip.Addr {
 	n := g.next.Add(1)
-	if s := g.opt.Sources; len(s) > 0 {
+	if s := g.cfg.Sources; len(s) > 0 {
 		return s[int(n)%len(s)]
 	}
 	if ip, err := netip.ParseAddr(host); err != nil || !ip.Is4() || !ip.IsLoopback() || !manyLoopbacks {

@@ -1,5 +1,5 @@
 // Package protocol is what a virtual device needs from a wire: a session that carries requests one way and frames the
-// other. Gateway (New) speaks the workbench's own wire; another wire follows by implementing Wire and Conn and by
+// other. Gateway speaks the workbench's own wire; another wire follows by implementing Wire and Conn and by
 // putting its frames into the vocabulary of package wire.
 //
 // A Wire is safe for concurrent use. A Conn's Write and Close are safe for concurrent use and never wait for the

@@ -25,18 +25,26 @@ type Snapshot struct {
 	Failed     int64         // sends refused for good
 	InFlight   int64         // sends without an outcome
 	Reconnects int64         // connections that ended before the run did
-	LateMax    time.Duration // largest start − intended since the snapshot before
+	LateMax    time.Duration // largest start − intended since TakeLateMax was last called
 }
 
-// Snapshot reads the counters and starts a new maximum of lateness.
+// Snapshot reads the counters.
 func (c *Counters) Snapshot() Snapshot {
 	d := &c.device
 	s := Snapshot{Connected: d.Connected.Load(), Ready: d.Ready.Load(), Offered: c.offered.Load(),
 		Done: d.Done.Load(), Failed: d.Failed.Load(), Started: d.Started.Load(), Reconnects: d.Reconnects.Load(),
-		LateMax: time.Duration(c.lateMax.Swap(0))}
+		LateMax: time.Duration(c.lateMax.Load())}
 	s.InFlight = s.Started - s.Done - s.Failed
 	return s
 }
+
+// Totals returns how many sends were due and how many had been started so far.
+func (c *Counters) Totals() (offered, started int64) {
+	return c.offered.Load(), c.device.Started.Load()
+}
+
+// TakeLateMax returns the largest lateness since it was last called.
+func (c *Counters) TakeLateMax() time.Duration { return time.Duration(c.lateMax.Swap(0)) }
 
 // started records that a send began late by d.
 func (c *Counters) started(late time.Duration) {

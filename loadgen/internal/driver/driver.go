@@ -9,6 +9,7 @@ import (
 
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/device"
+	"imbench/loadgen/internal/pacer"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
@@ -43,7 +44,9 @@ type Config struct {
 
 	ConnectRate                   float64       // connections started per second
 	ConnectTimeout                time.Duration // for all of them; default: time at ConnectRate + 30 s
+	LostAfter                     time.Duration // without any connection, or any confirmed send while some wait, the targets count as lost; default 10 s
 	Warmup, Measure, Tail, Settle time.Duration
+	Sleeper                       pacer.Sleeper // default: the most exact that the platform has
 
 	// OnPhase is told each phase as it begins. For Measure the time is that from which the window counts, by intended
 	// time: [t, t+Config.Measure). It comes before the first sample of the window, possibly a moment before t.
@@ -58,6 +61,7 @@ type Result struct {
 	Interrupted          bool       // the context was cancelled
 	Settled              bool       // every device was caught up and acknowledged before the end
 	Unsettled            []string   // devices that were not, with what they lack; the first 20
+	UnsettledDevices     int        // all of them
 	LoadStart            clock.Time // intended time of plan offset 0
 	WindowFrom, WindowTo clock.Time // 0 = the window was not reached
 	Final                Snapshot
