@@ -1,0 +1,119 @@
+// Package app is the loadgen command as a value: flags in, a run directory, a table and an exit code out.
+//
+// Data flow of a run: scenario → population and plan → (embedded stack or target) → provisioning → driver ⇄ devices →
+// samples → recorder and ledger → run directory. The only thing asked of the model is its prediction, before the run.
+//
+// Run may be called once per process at a time; everything it starts has ended when it returns.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"imbench/loadgen/internal/scenario"
+)
+
+// Exit codes, as in the README. The first that applies is returned.
+const (
+	ExitPassed      = 0
+	ExitError       = 1 // internal
+	ExitUsage       = 2 // a flag or the scenario
+	ExitTarget      = 3 // the target could not be reached, or was lost
+	ExitBroken      = 4 // a delivery promise did not hold
+	ExitInvalid     = 5 // the generator could not drive the load honestly
+	ExitAborted     = 6 // an abort rule
+	ExitMissed      = 99
+	ExitInterrupted = 130
+)
+
+// Program is what main hands over.
+type Program struct {
+	Args           []string
+	Env            []string
+	Stdout, Stderr io.Writer
+	Revision       string
+}
+
+// exitError carries an exit code with a sentence for the user.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func fail(code int, format string, args ...any) error {
+	return &exitError{code, fmt.Errorf(format, args...)}
+}
+
+// Run is the whole command; it returns the exit code.
+func Run(ctx context.Context, p Program) int {
+	code, err := run(ctx, p)
+	if err != nil {
+		var ee *exitError
+		if errors.As(err, &ee) {
+			code = ee.code
+		} else if code == ExitPassed {
+			code = ExitError
+		}
+		fmt.Fprintln(p.Stderr, "loadgen:", err)
+	}
+	return code
+}
+
+func run(ctx context.Context, p Program) (int, error) {
+	o, err := parseFlags(p)
+	if errors.Is(err, errHelp) {
+		return ExitPassed, nil
+	}
+	if err != nil {
+		return ExitUsage, &exitError{ExitUsage, err}
+	}
+	if o.list {
+		return ExitPassed, printScenarios(p.Stdout)
+	}
+	sc, err := scenario.Load(o.scenario, o.set...)
+	if err != nil {
+		return ExitUsage, &exitError{ExitUsage, err}
+	}
+	if o.seed.set {
+		sc.SetSeed(o.seed.value)
+	}
+	if o.explain {
+		return ExitPassed, explain(p.Stdout, sc, o)
+	}
+	r := &runner{program: p, options: o, scenario: sc}
+	return r.run(ctx)
+}
+
+func printScenarios(w io.Writer) error {
+	list, err := scenario.List()
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		fmt.Fprintf(w, "%-20s %s\n", s.Name, s.Description)
+	}
+	return nil
+}
+
+// writable says in words why dir cannot take a run directory, before any load is made.
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fail(ExitUsage, "-out %s: %v", dir, err)
+	}
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return fail(ExitUsage, "-out %s cannot be written: %v", dir, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.Write(make([]byte, 1<<16)); err != nil {
+		return fail(ExitUsage, "-out %s: no room to write: %v", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/record"
+	"imbench/loadgen/internal/scenario"
+	"imbench/server/local"
+)
+
+// environment is what a run drives: the embedded stack, or a target that was there before.
+type environment struct {
+	targets []string
+	admins  []string // admin listeners whose figures are scraped; the first takes the population
+	token   string
+	admin   *population.Admin
+	info    population.Info
+	stack   *local.Stack // nil = a target
+}
+
+// openEnvironment starts the stack or calls on the target, and refuses a server that may not be loaded. The caller
+// closes what it gets, also beside an error.
+func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Scenario) (*environment, error) {
+	e := &environment{targets: o.targets, admins: []string{o.admin}, token: o.adminToken}
+	if len(o.targets) == 0 {
+		stack, err := local.Start(ctx, local.Config{Gateways: sc.Server.Gateways, GatewayArgs: sc.GatewayArgs(), Revision: p.Revision,
+			DatabaseURL: o.database, PG: local.PGConfig{Keep: o.keep}, Log: p.Stderr})
+		if err != nil {
+			return e, fmt.Errorf("the embedded stack did not start: %w", err)
+		}
+		e.stack, e.targets, e.admins, e.token = stack, stack.Targets, stack.AdminURLs, stack.AdminToken
+	}
+	var err error
+	if e.admin, err = population.NewAdmin(e.admins[0], e.token); err != nil {
+		return e, &exitError{ExitUsage, err}
+	}
+	if e.info, err = e.admin.Info(ctx); err != nil {
+		return e, &exitError{adminExit(err), err}
+	}
+	allowed := append(append([]string(nil), sc.AllowEnvironments...), o.allowEnv...)
+	if err := population.CheckEnvironment(e.admins[0], e.info.Environment, allowed); err != nil {
+		return e, &exitError{ExitUsage, err}
+	}
+	return e, nil
+}
+
+// adminExit tells a mistake of the caller (2) from a target that is not there (3).
+func adminExit(err error) int {
+	if errors.Is(err, population.ErrAdminToken) || errors.Is(err, population.ErrExists) {
+		return ExitUsage
+	}
+	return ExitTarget
+}
+
+func (e *environment) kind() string {
+	if e.stack != nil {
+		return "embedded"
+	}
+	return "url"
+}
+
+// scrapes are the pages that the recorder reads beside the run.
+func (e *environment) scrapes() []record.Scrape {
+	var list []record.Scrape
+	for _, url := range e.admins {
+		list = append(list, record.Scrape{URL: url + "/metrics", Token: e.token})
+	}
+	return append(list, record.Scrape{URL: e.admins[0] + "/admin/v1/dbstats", Token: e.token, JSON: true})
+}
+
+// processes are those that the recorder watches besides the generator; a target's cannot be seen from here.
+func (e *environment) processes() []record.Process {
+	if e.stack == nil {
+		return nil
+	}
+	var list []record.Process
+	for _, p := range e.stack.Processes() {
+		list = append(list, record.Process{Role: p.Role, PID: p.PID, Tree: p.Tree})
+	}
+	return list
+}
+
+// watch cancels the run when a process of the stack ends by itself; it returns when ctx ends.
+func (e *environment) watch(ctx context.Context, lost context.CancelCauseFunc) {
+	if e.stack == nil {
+		return
+	}
+	select {
+	case exit := <-e.stack.Exited():
+		lost(fail(ExitTarget, "the embedded %s is gone: %v", exit.Role, exit.Err))
+	case <-ctx.Done():
+	}
+}
+
+// cleanupLimit bounds what is done after a run, whatever the target does.
+const cleanupLimit = 2 * time.Minute
+
+// close stops the stack; what it made is removed with it.
+func (e *environment) close() error {
+	if e.admin != nil {
+		e.admin.Close()
+	}
+	if e.stack == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
+	defer cancel()
+	return e.stack.Stop(ctx)
+}

@@ -1,0 +1,172 @@
+package app
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+)
+
+var errHelp = errors.New("help was asked for")
+
+// options are the flags, checked.
+type options struct {
+	scenario   string
+	targets    []string // base URLs; empty = the embedded stack
+	admin      string
+	adminToken string
+	set        []string
+	seed       optionalUint
+	out        string
+	list       bool
+	explain    bool
+	json       bool
+	keep       bool
+	allowEnv   []string
+	database   string
+}
+
+type optionalUint struct {
+	value uint64
+	set   bool
+}
+
+func (o *optionalUint) String() string { return strconv.FormatUint(o.value, 10) }
+
+func (o *optionalUint) Set(s string) error {
+	v, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return errors.New("want a whole number from 0 on")
+	}
+	o.value, o.set = v, true
+	return nil
+}
+
+type listFlag []string
+
+func (l *listFlag) String() string     { return strings.Join(*l, ",") }
+func (l *listFlag) Set(s string) error { *l = append(*l, s); return nil }
+
+const usageText = `loadgen drives a scenario against an instant-messaging gateway and writes a run directory.
+
+  loadgen -scenario baseline                       start the embedded stack and drive it
+  loadgen -scenario baseline -target URL[,URL] -admin URL
+                                                   drive a staging cluster
+  loadgen -list                                    the scenarios that come with it
+  loadgen -scenario NAME -explain                  what would run, and what the model predicts
+
+`
+
+func parseFlags(p Program) (options, error) {
+	var o options
+	var targets, allow, tokenFile string
+	fs := flag.NewFlagSet("loadgen", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&o.scenario, "scenario", "", "`NAME` of a shipped scenario, or a YAML file")
+	fs.StringVar(&targets, "target", "", "gateway `URL`s, comma-separated (http://host:port or https://…); none = embedded stack")
+	fs.StringVar(&o.admin, "admin", "", "`URL` of the admin listener; needed with -target")
+	fs.StringVar(&tokenFile, "admin-token-file", "", "`FILE` with the admin token (default: environment IM_ADMIN_TOKEN)")
+	fs.Var((*listFlag)(&o.set), "set", "`path=value` overrides a field of the scenario; may be repeated")
+	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
+	fs.StringVar(&o.out, "out", "runs", "`DIR` under which the run directory is made")
+	fs.BoolVar(&o.list, "list", false, "list the scenarios")
+	fs.BoolVar(&o.explain, "explain", false, "print what would run, and run nothing")
+	fs.BoolVar(&o.json, "json", false, "print summary.json on stdout and nothing else there")
+	fs.BoolVar(&o.keep, "keep", false, "keep the population (and the embedded database) after the run")
+	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
+	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
+	err := fs.Parse(p.Args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprint(p.Stdout, usageText)
+		fs.SetOutput(p.Stdout)
+		fs.PrintDefaults()
+		return o, errHelp
+	}
+	if err != nil {
+		return o, fmt.Errorf("%w (loadgen -help lists the flags)", err)
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q: every option is a flag (loadgen -help)", fs.Arg(0))
+	}
+	if o.list {
+		return o, nil
+	}
+	if o.scenario == "" {
+		return o, errors.New("-scenario is missing: a name from -list, or a YAML file")
+	}
+	o.targets, o.allowEnv = split(targets), split(allow)
+	if len(o.targets) == 0 && targets != "" {
+		return o, fmt.Errorf("-target %q holds no URL", targets)
+	}
+	return o, o.checkTarget(p, tokenFile)
+}
+
+// checkTarget completes what a run against a target needs: an admin URL and its token.
+func (o *options) checkTarget(p Program, tokenFile string) error {
+	if len(o.targets) == 0 {
+		if o.admin != "" {
+			return errors.New("-admin goes with -target: the embedded stack has its own")
+		}
+		return nil
+	}
+	for _, t := range o.targets {
+		if err := checkURL("-target", t); err != nil {
+			return err
+		}
+	}
+	if o.explain {
+		return nil
+	}
+	if o.admin == "" {
+		return errors.New("-target needs -admin URL too: the population is created through the gateway's admin listener")
+	}
+	if err := checkURL("-admin", o.admin); err != nil {
+		return err
+	}
+	o.adminToken = envValue(p.Env, "IM_ADMIN_TOKEN")
+	if tokenFile != "" {
+		raw, err := os.ReadFile(tokenFile)
+		if err != nil {
+			return fmt.Errorf("-admin-token-file: %w", err)
+		}
+		o.adminToken = strings.TrimSpace(string(raw))
+	}
+	if o.adminToken == "" {
+		return errors.New("no admin token: set IM_ADMIN_TOKEN or give -admin-token-file")
+	}
+	return nil
+}
+
+func checkURL(flagName, s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+		return fmt.Errorf("%s %q: want http://host:port or https://host:port", flagName, s)
+	}
+	if u.Path != "" && u.Path != "/" {
+		return fmt.Errorf("%s %q: leave the path %q out, the gateway's is fixed", flagName, s, u.Path)
+	}
+	return nil
+}
+
+func split(s string) []string {
+	var out []string
+	for _, part := range strings.Split(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, strings.TrimRight(part, "/"))
+		}
+	}
+	return out
+}
+
+func envValue(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

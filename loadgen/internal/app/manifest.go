@@ -1,0 +1,93 @@
+package app
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"imbench/loadgen/internal/device"
+	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/scenario"
+	"imbench/reports/rundir"
+)
+
+// manifest is what is known of a run before it begins.
+func (r *runner) manifest(now time.Time) rundir.Manifest {
+	m := rundir.Manifest{
+		RunID: r.runID, Scenario: r.scenario.Name, Started: now, Seed: r.scenario.Seed, Revision: r.program.Revision, Go: runtime.Version(),
+		Command: append([]string{"loadgen"}, r.program.Args...), Hosts: []rundir.Host{thisHost()},
+		Target: rundir.Target{Kind: r.env.kind(), URLs: r.env.targets, Environment: r.env.info.Environment,
+			Gateways: len(r.env.targets), Revision: r.env.info.Revision},
+		Postgres: rundir.Postgres{Version: r.env.info.Postgres.Version, Settings: r.env.info.Postgres.Settings},
+		Population: rundir.PopulationDigest{Namespace: r.pop.Namespace, Users: len(r.pop.Users), Devices: len(r.pop.Devices),
+			Connected: r.scenario.Population.ConnectedDevices, Conversations: len(r.pop.Convs), Digest: population.Digest(r.pop)},
+		Arrivals: rundir.ArrivalsDigest{Messages: r.expected.Total, Digest: r.plan.Digest()},
+		Model:    modelNumbers(r.scenario),
+	}
+	return m
+}
+
+// complete adds what only the end of the run tells.
+func (r *runner) complete(m *rundir.Manifest, result driver.Result) {
+	now := time.Now().UTC()
+	m.Ended = &now
+	if n := len(r.phases); n > 0 && r.phases[n-1].To == 0 {
+		r.phases[n-1].To = now.Sub(m.Started).Seconds()
+	}
+	m.Phases = r.phases
+	for _, p := range r.phases {
+		if p.Name == string(driver.Measure) {
+			m.Window = &rundir.Window{From: p.From, To: p.From + r.scenario.Phases.Measure.Seconds()}
+		}
+	}
+	if len(result.Unsettled) > 0 {
+		m.Notes = append(m.Notes, "not settled at the end: "+strings.Join(result.Unsettled, "; "))
+	}
+}
+
+// thisHost describes the machine; what cannot be found out is left empty.
+func thisHost() rundir.Host {
+	h := rundir.Host{Role: "loadgen", OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU()}
+	h.Name, _ = os.Hostname()
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		h.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemTotal:" {
+				if kB, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+					h.MemoryBytes = kB << 10
+				}
+			}
+		}
+	}
+	return h
+}
+
+// modelNumbers are the scenario's inputs of the capacity table, by the symbols of the model.
+func modelNumbers(sc *scenario.Scenario) map[string]float64 {
+	rate := float64(sc.Load.GroupRate + sc.Load.DirectRate)
+	devices := float64(sc.Population.Users + sc.Population.TwoDeviceUsers)
+	m := map[string]float64{"M": rate, "N": float64(sc.Population.GroupSize), "d": devices / float64(sc.Population.Users),
+		"p": float64(sc.Population.ConnectedDevices) / devices, "r": sc.Devices.Loss, "k": float64(sc.Devices.AckEvery)}
+	if rate > 0 {
+		m["g"] = float64(sc.Load.GroupRate) / rate
+	}
+	return m
+}
+
+// deviceConfig maps the scenario's device section.
+func deviceConfig(sc *scenario.Scenario) device.Config {
+	c := device.Default()
+	c.AckEvery, c.AckDelay, c.ResendAfter = sc.Devices.AckEvery, sc.Devices.AckDelay, sc.Devices.ResendAfter
+	c.Loss, c.Seed, c.ReadingShare = sc.Devices.Loss, sc.Seed, sc.Devices.ReadingShare
+	c.HintAbove = sc.Delivery.HintAbove
+	c.BackoffBase, c.BackoffCap = sc.Devices.Backoff.Base, sc.Devices.Backoff.Cap
+	return c
+}

@@ -1,0 +1,70 @@
+package app
+
+import (
+	"sort"
+
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/scenario"
+	"imbench/model/capacity"
+	"imbench/reports/rundir"
+)
+
+// ridBytes is the length of a device's request ids, which the payload predictions need.
+const ridBytes = 0
+
+// modelInputs are the rules of a scenario in the model's terms. Lengths of ids come from the population.
+func modelInputs(sc *scenario.Scenario, pop *population.Population) capacity.RunInputs {
+	in := capacity.RunInputs{
+		GroupRate: capacity.PerSecond(sc.Load.GroupRate), DirectRate: capacity.PerSecond(sc.Load.DirectRate),
+		Users: sc.Population.Users, TwoDeviceUsers: sc.Population.TwoDeviceUsers, ConnectedDevices: sc.Population.ConnectedDevices,
+		GroupSize:    sc.Population.GroupSize,
+		ActiveGroups: sc.Load.ActiveGroups, ActiveDirects: sc.Load.ActiveDirects, Burst: sc.Load.Burst,
+		Mode: capacity.Mode(sc.Delivery.Mode), HintAbove: sc.Delivery.HintAbove, Reading: capacity.Share(sc.Devices.ReadingShare),
+		HintWindow: capacity.Seconds(sc.Delivery.HintWindow.Seconds()),
+		AckEvery:   sc.Devices.AckEvery, AckDelay: capacity.Seconds(sc.Devices.AckDelay.Seconds()), Loss: capacity.Share(sc.Devices.Loss),
+		Grace: capacity.Seconds(sc.Server.Grace.Seconds()), Sweep: capacity.Seconds(sc.Server.Sweep.Seconds()),
+		Warmup: capacity.Seconds(sc.Phases.Warmup.Seconds()), Measure: capacity.Seconds(sc.Phases.Measure.Seconds()),
+		BodyBytes: capacity.Bytes(sc.Load.BodyBytes), RIDBytes: ridBytes,
+		UserBytes: capacity.Bytes(len(pop.Users[0].ID)),
+	}
+	for _, c := range pop.Convs {
+		if c.Kind == "group" {
+			in.Groups++
+		} else {
+			in.Directs++
+		}
+		in.ConvBytes = capacity.Bytes(len(c.ID))
+	}
+	return in
+}
+
+// predict asks the model, and counts the realised plan, before anything is sent.
+func predict(sc *scenario.Scenario, pop *population.Population, plan *population.Plan) (rundir.Predictions, population.Expected, error) {
+	expected := plan.Expect(ridBytes)
+	figures, err := capacity.PredictRun(modelInputs(sc, pop))
+	if err != nil {
+		return rundir.Predictions{}, expected, err
+	}
+	var out rundir.Predictions
+	for _, f := range figures {
+		p := rundir.Prediction{Name: f.Name, Unit: f.Unit, Predicted: f.Predicted, Low: f.Low, High: f.High, Note: f.Note}
+		if v, ok := expected.Figures[f.Name]; ok {
+			p.Planned = &v
+		}
+		out.Predictions = append(out.Predictions, p)
+	}
+	return out, expected, nil
+}
+
+// compare fills in what was measured. What the recorder could not know stays open.
+func compare(predictions []rundir.Prediction, measured map[string]float64) []rundir.Prediction {
+	out := make([]rundir.Prediction, len(predictions))
+	for i, p := range predictions {
+		if v, ok := measured[p.Name]; ok {
+			p = p.WithMeasured(v)
+		}
+		out[i] = p
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}

@@ -1,0 +1,315 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/ledger"
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/record"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/internal/scenario"
+	"imbench/loadgen/protocol"
+	"imbench/reports/rundir"
+)
+
+// runner is one run from the flags to the verdict. It belongs to one goroutine.
+type runner struct {
+	program  Program
+	options  options
+	scenario *scenario.Scenario
+
+	runID  uint32
+	pop    *population.Population
+	plan   *population.Plan
+	env    *environment
+	tokens map[string]string
+
+	predictions rundir.Predictions
+	expected    population.Expected
+
+	dir    string
+	out    *rundir.Writer
+	rec    *record.Recorder
+	ledger *ledger.Ledger
+	live   driver.Counters
+	status *status
+	phases []rundir.Phase
+}
+
+// say tells a person what takes time. Standard output is kept for the result.
+func (r *runner) say(format string, args ...any) {
+	fmt.Fprintf(r.program.Stderr, format+"\n", args...)
+}
+
+// run plans, opens the environment, drives, and judges.
+func (r *runner) run(ctx context.Context) (code int, err error) {
+	if err := writable(r.options.out); err != nil {
+		return ExitUsage, err
+	}
+	if err := r.prepare(); err != nil {
+		return ExitUsage, err
+	}
+	r.env, err = openEnvironment(ctx, r.program, r.options, r.scenario)
+	defer func() {
+		if cerr := r.env.close(); cerr != nil && err == nil {
+			code, err = ExitError, fmt.Errorf("stopping the embedded stack: %w", cerr)
+		}
+	}()
+	if err != nil {
+		return r.early(ctx, err)
+	}
+	if err := r.createRunDir(); err != nil {
+		return ExitError, err
+	}
+	defer r.removePopulation()
+	if err := r.provision(ctx); err != nil {
+		code, err := r.early(ctx, err)
+		return code, r.abandon(ctx, err)
+	}
+	return r.drive(ctx)
+}
+
+// prepare makes the plan; nothing outside this process is touched.
+func (r *runner) prepare() error {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	r.runID = binary.BigEndian.Uint32(b[:])
+	var err error
+	if r.pop, err = population.Build(r.scenario, r.scenario.Seed, fmt.Sprintf("r%08x", r.runID)); err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	if r.plan, err = population.NewPlan(r.pop, r.scenario, r.scenario.Seed); err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	if err := driver.CheckFiles(r.scenario.Population.ConnectedDevices); err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	r.predictions, r.expected, err = predict(r.scenario, r.pop, r.plan)
+	if err != nil {
+		return &exitError{ExitUsage, err}
+	}
+	return nil
+}
+
+// early names the end of a run before any load: Ctrl-C, or what went wrong.
+func (r *runner) early(ctx context.Context, err error) (int, error) {
+	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+		return ExitInterrupted, fail(ExitInterrupted, "interrupted before the load began; nothing was measured")
+	}
+	return ExitError, err
+}
+
+// abandon closes a run directory in which there is nothing to judge: an error or an interruption before the load.
+func (r *runner) abandon(ctx context.Context, err error) error {
+	s := rundir.Summary{Verdict: rundir.Error, Reasons: []string{err.Error()}, Metrics: map[string]rundir.Metric{}}
+	if ctx.Err() != nil {
+		s.Verdict = rundir.Interrupted
+	}
+	return errors.Join(err, r.out.Finish(s, nil))
+}
+
+func (r *runner) createRunDir() error {
+	now := time.Now().UTC()
+	r.dir = filepath.Join(r.options.out, r.scenario.Name+"-"+now.Format("20060102T150405Z"))
+	src, err := r.scenario.Bytes()
+	if err != nil {
+		return err
+	}
+	for n := 2; ; n++ { // two runs in one second
+		r.out, err = rundir.Create(r.dir, r.manifest(now), src)
+		if !errors.Is(err, rundir.ErrExists) || n > 9 {
+			break
+		}
+		r.dir = fmt.Sprintf("%s-%d", filepath.Join(r.options.out, r.scenario.Name+"-"+now.Format("20060102T150405Z")), n)
+	}
+	if err != nil {
+		return err
+	}
+	return r.out.Predictions(r.predictions)
+}
+
+// provision creates the population and fetches the tokens of the devices that will connect.
+func (r *runner) provision(ctx context.Context) error {
+	r.say("creating %d users, %d devices and %d conversations as %s", len(r.pop.Users), len(r.pop.Devices), len(r.pop.Convs), r.pop.Namespace)
+	r.event("phase", "provision", "")
+	counts, err := r.env.admin.Provision(ctx, r.pop, "loadgen", r.lease())
+	if err != nil {
+		return &exitError{adminExit(err), err}
+	}
+	r.say("created in %.1f s: %d events, %d cursors", counts.Seconds, counts.Events, counts.Cursors)
+	var ids []string
+	for _, d := range r.pop.Devices {
+		if d.Connected {
+			ids = append(ids, d.ID)
+		}
+	}
+	if r.tokens, err = r.env.admin.Tokens(ctx, ids, r.lease()); err != nil {
+		return &exitError{adminExit(err), err}
+	}
+	return r.out.Manifest(func(m *rundir.Manifest) { m.Population.CursorRows = int(counts.Cursors) })
+}
+
+// lease is how long the population may stay if this process dies: the run and an hour.
+func (r *runner) lease() time.Duration {
+	return r.scenario.Phases.LoadTime() + r.scenario.Phases.Settle + time.Hour
+}
+
+// removePopulation leaves a target as it was found. The embedded database goes as a whole.
+func (r *runner) removePopulation() {
+	if r.env.stack != nil || r.options.keep {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
+	defer cancel()
+	r.say("removing the population %s", r.pop.Namespace)
+	if err := r.env.admin.Remove(ctx, r.pop.Namespace); err != nil && !errors.Is(err, population.ErrNoPopulation) {
+		r.say("loadgen: the population %s was not removed: %v", r.pop.Namespace, err)
+	}
+}
+
+func (r *runner) event(kind, name, detail string) {
+	// A failed write is remembered by the writer and told at the end of the run.
+	_ = r.out.Event(rundir.EventLine{At: time.Now(), Kind: kind, Name: name, Detail: detail})
+}
+
+// drive runs the load with everything that watches it, and finishes the run directory.
+func (r *runner) drive(ctx context.Context) (int, error) {
+	limit := sendLimit(r.scenario.Criteria)
+	r.rec = record.New(record.Config{Out: r.out, LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)),
+		Live:      func() (int64, int64) { s := r.live.Snapshot(); return s.Offered, s.Started },
+		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
+		Scrapes:   r.env.scrapes()})
+	r.ledger = ledger.New(r.pop, ledger.Config{})
+	r.status = newStatus(r.program.Stderr, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
+
+	load, lost := context.WithCancelCause(ctx)
+	watch, stopWatching := context.WithCancel(context.Background())
+	watched := make(chan error, 3)
+	go func() { r.env.watch(watch, lost); watched <- nil }()
+	go func() { r.status.run(watch, &r.live, r.rec); watched <- nil }()
+	go func() {
+		err := r.rec.Run(watch)
+		if err != nil {
+			lost(fmt.Errorf("%w", err)) // a full disk ends the load: what cannot be kept need not be measured
+		}
+		watched <- err
+	}()
+	result, err := driver.Run(load, r.driverConfig())
+	if cause := context.Cause(load); load.Err() != nil && cause != context.Canceled {
+		err = cause // the stack or the disk went away; that is why the driver ended
+	}
+	lost(nil)
+	stopWatching()
+	for range cap(watched) {
+		if werr := <-watched; werr != nil && err == nil {
+			err = werr
+		}
+	}
+	return r.finish(ctx, result, err)
+}
+
+func (r *runner) driverConfig() driver.Config {
+	sc := r.scenario
+	return driver.Config{
+		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals(),
+		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
+		Sink: sample.Tee{r.rec, r.ledger}, Seed: sc.Seed, RunID: r.runID,
+		BodySize: func(int64) int { return sc.Load.BodyBytes }, Device: deviceConfig(sc),
+		ConnectRate: float64(sc.Devices.ConnectRate),
+		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
+		OnPhase: r.onPhase, Counters: &r.live,
+	}
+}
+
+// onPhase is told by the driver, one call at a time.
+func (r *runner) onPhase(p driver.Phase, at clock.Time) {
+	sc := r.scenario.Phases
+	length := map[driver.Phase]time.Duration{driver.Warmup: sc.Warmup, driver.Measure: sc.Measure, driver.Cooldown: sc.Tail, driver.Settle: sc.Settle}[p]
+	if p == driver.Measure {
+		r.rec.SetWindow(at, at.Add(sc.Measure))
+	}
+	r.status.enter(p, length)
+	r.event("phase", string(p), "")
+	now := time.Since(r.out.Started()).Seconds() + at.Sub(clock.Now()).Seconds()
+	if n := len(r.phases); n > 0 {
+		r.phases[n-1].To = now
+	}
+	r.phases = append(r.phases, rundir.Phase{Name: string(p), From: now})
+}
+
+// finish proves, judges, writes and prints.
+func (r *runner) finish(ctx context.Context, result driver.Result, runErr error) (int, error) {
+	led, err := r.prove(ctx, result, runErr)
+	if err != nil {
+		runErr = errors.Join(runErr, err)
+	}
+	measured, err := r.rec.Finish()
+	if err != nil {
+		runErr = errors.Join(runErr, err)
+	}
+	s := rundir.Summary{Run: filepath.Base(r.dir), Scenario: r.scenario.Name, NominalAck: float64(r.scenario.Devices.AckEvery), Ledger: led.LedgerSummary}
+	measured.Fill(&s)
+	s.Predictions = compare(r.predictions.Predictions, measured.Measured)
+	s.Notes = append(s.Notes, led.Notes...)
+	judge(&s, r.scenario.Criteria, outcome{err: runErr, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
+	code := exitCode(s.Verdict)
+	if s.Verdict == rundir.Error {
+		code = errorExit(runErr)
+	}
+	if err := errors.Join(r.out.Ledger(led), r.out.Finish(s, func(m *rundir.Manifest) { r.complete(m, result) })); err != nil && runErr == nil {
+		runErr = err
+		code = ExitError
+	}
+	r.link()
+	return code, errors.Join(runErr, r.print(s))
+}
+
+// errorExit: a lost target is 3, anything else 1.
+func errorExit(err error) int {
+	var target *driver.TargetError
+	var ee *exitError
+	if errors.As(err, &ee) {
+		return ee.code
+	}
+	if errors.As(err, &target) {
+		return ExitTarget
+	}
+	return ExitError
+}
+
+// print shows the result: a table for a person, or the summary as JSON and nothing else.
+func (r *runner) print(s rundir.Summary) error {
+	if r.options.json {
+		b, err := json.MarshalIndent(s, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(r.program.Stdout, "%s\n", b)
+		return err
+	}
+	if err := rundir.RenderSummary(r.program.Stdout, s, 100); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(r.program.Stdout, "\n%s\n", r.dir)
+	return err
+}
+
+// link points runs/latest at this run; a file system without symbolic links does without.
+func (r *runner) link() {
+	latest := filepath.Join(r.options.out, "latest")
+	aside := latest + ".part"
+	_ = os.Remove(aside)
+	if os.Symlink(filepath.Base(r.dir), aside) == nil {
+		_ = os.Rename(aside, latest)
+	}
+}

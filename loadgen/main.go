@@ -1,0 +1,28 @@
+// Command loadgen drives a scenario against an instant-messaging gateway and writes a run directory.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"imbench/loadgen/internal/app"
+	"imbench/server/local"
+)
+
+var revision = "dev" // set by the linker
+
+func main() {
+	local.Child() // a gateway of the embedded stack is this binary started again
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel() // the first asks for a clean end; the second does not wait: the children see that we are gone
+		<-signals
+		os.Exit(app.ExitInterrupted)
+	}()
+	os.Exit(app.Run(ctx, app.Program{Args: os.Args[1:], Env: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr, Revision: revision}))
+}
