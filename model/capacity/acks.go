@@ -25,8 +25,9 @@ type hole struct{ phase, n int }
 
 // step is one possible end of a batch.
 type step struct {
-	size int // events that the ack covers
-	next hole
+	size int  // events that the ack covers
+	next hole // with n events lost, or with n applied already, which begin the next batch
+	left bool // the latter
 	p    float64
 }
 
@@ -34,7 +35,7 @@ type step struct {
 //
 // A batch begins when an event is applied and none is pending. It ends with an ack: when `every` events are pending, or
 // `delay` after its beginning. Lost events are applied with the next event that arrives, or after the sweep's hint if
-// nothing arrives in time; several may so be applied at once. Beginnings of batches are a Markov chain over (phase,
+// nothing arrives in time; several may so be applied at once, and what is beyond the ack begins the next batch. Beginnings of batches are a Markov chain over (phase,
 // events applied at once); its stationary distribution gives the mean size of a batch, which is events an ack.
 func countAcks(b burst, p ackPolicy) ackCounts {
 	runs := 1 // losses in a row that are told apart
@@ -82,7 +83,7 @@ func (s *ackSolver) prepare() {
 			s.steps[i] = s.batch(phase, n, counts)
 			s.begin[i] = make([]float64, starts)
 			for _, st := range s.steps[i] {
-				for j, q := range s.idle(st.next) {
+				for j, q := range s.follow(st) {
 					s.begin[i][j] += st.p * q
 				}
 			}
@@ -94,7 +95,7 @@ func (s *ackSolver) prepare() {
 // within the delay.
 func (s *ackSolver) batch(phase, n int, counts []count) []step {
 	if n >= s.p.every {
-		return []step{{n, hole{phase, 0}, 1}}
+		return []step{s.full(phase, n, 1)}
 	}
 	var out []step
 	// open[q]: the batch is still open after m messages, and the last q of them were lost.
@@ -112,10 +113,10 @@ func (s *ackSolver) batch(phase, n int, counts []count) []step {
 				here = phase
 			}
 			if p := w * counts[m].waiting; p > 0 {
-				out = append(out, step{size, hole{here, q}, p})
+				out = append(out, step{size, hole{here, q}, false, p})
 			}
 			if p := w * counts[m].started; p > 0 {
-				out = append(out, step{size, hole{0, q}, p})
+				out = append(out, step{size, hole{0, q}, false, p})
 			}
 		}
 		more -= counts[m].p()
@@ -128,7 +129,7 @@ func (s *ackSolver) batch(phase, n int, counts []count) []step {
 			arrives := w * (1 - lost)
 			if size := n + m + 1; size >= s.p.every {
 				if arrives > 0 && more > 0 {
-					out = append(out, step{size, hole{s.b.after(phase, m+1), 0}, arrives * more})
+					out = append(out, s.full(s.b.after(phase, m+1), size, arrives*more))
 				}
 			} else {
 				next[0] += arrives
@@ -139,12 +140,27 @@ func (s *ackSolver) batch(phase, n int, counts []count) []step {
 	return out
 }
 
+// full is the end of a batch that has all the events it may have, of n that are applied.
+func (s *ackSolver) full(phase, n int, p float64) step {
+	return step{s.p.every, hole{phase, n - s.p.every}, n > s.p.every, p}
+}
+
 // lossAfter is the probability of a loss after q in a row: none once the runs that are told apart are full.
 func (s *ackSolver) lossAfter(q int) float64 {
 	if q >= s.runs {
 		return 0
 	}
 	return s.p.loss
+}
+
+// follow is the distribution of the next batch's beginning.
+func (s *ackSolver) follow(st step) []float64 {
+	if !st.left {
+		return s.idle(st.next)
+	}
+	out := make([]float64, s.b.phases()*(s.runs+1))
+	out[s.index(st.next)] = 1
+	return out
 }
 
 // idle is the distribution of the next batch's beginning, from a phase with n lost events outstanding and nothing
@@ -226,7 +242,7 @@ func (s *ackSolver) noise(start []float64, mean float64) float64 {
 			if w*st.p == 0 {
 				continue
 			}
-			for j, q := range s.idle(st.next) {
+			for j, q := range s.follow(st) {
 				carried[j] += w * st.p * d * q
 			}
 		}

@@ -183,19 +183,20 @@ func (d *simDevice) lose(t float64) {
 
 // apply takes n events at once, the last of which was sent at msg.
 func (s *simulation) apply(d *simDevice, n int, now, msg float64) {
-	if d.pending == 0 {
-		d.timer = now + float64(s.in.AckDelay)
-	}
-	d.pending += n
 	d.last = msg
-	if d.pending >= s.in.AckEvery {
-		s.ack(d)
+	for range n {
+		if d.pending == 0 {
+			d.timer = now + float64(s.in.AckDelay)
+		}
+		if d.pending++; d.pending >= s.in.AckEvery {
+			s.ack(d)
+		}
 	}
 }
 
 func (s *simulation) ack(d *simDevice) {
 	s.count(AckFrames, d.last, 1)
-	d.pending = 0
+	d.pending, d.oldest = 0, d.last
 	if d.lost > 0 {
 		d.oldest, d.hinted = d.lostAt, false
 	}
