@@ -1,0 +1,118 @@
+package app
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"imbench/loadgen/internal/scenario"
+	"imbench/reports/rundir"
+)
+
+func criteria(t *testing.T, yaml string) []scenario.Criterion {
+	t.Helper()
+	sc, err := scenario.Parse("test.yaml", []byte("name: test\ncriteria:\n"+yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sc.Criteria
+}
+
+func TestJudge(t *testing.T) {
+	const p99 = "  - {metric: send.intended.p99, max: 100ms}\n"
+	const rate = "  - {metric: achieved_rate, min: 99%}\n"
+	good := func() *rundir.Summary {
+		return &rundir.Summary{Offered: 100, AchievedShare: 1, Metrics: map[string]rundir.Metric{"send.intended": {Count: 100, P99: 20}}}
+	}
+	for _, c := range []struct {
+		name     string
+		criteria string
+		change   func(*rundir.Summary)
+		o        outcome
+		want     rundir.Verdict
+		reason   string
+	}{
+		{"all met", p99 + rate, nil, outcome{sendLimitMS: 100}, rundir.Passed, ""},
+		{"too slow", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{Count: 1, P99: 101} }, outcome{}, rundir.Missed, "1 of 1 criteria"},
+		{"exactly at the limit", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{Count: 1, P99: 100} }, outcome{}, rundir.Passed, ""},
+		{"no samples never pass", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{} }, outcome{}, rundir.Missed, "1 of 1 criteria"},
+		{"nothing offered is no data", rate, func(s *rundir.Summary) { s.Offered = 0 }, outcome{}, rundir.Missed, "1 of 1 criteria"},
+		{"late generator", p99, func(s *rundir.Summary) { s.Generator.LateP99MS = 10.1 }, outcome{sendLimitMS: 100}, rundir.Invalid, "started its sends late"},
+		{"late without a send criterion", rate, func(s *rundir.Summary) { s.Generator.LateP99MS = 10.1 }, outcome{}, rundir.Passed, ""},
+		{"a dropped sample", p99, func(s *rundir.Summary) { s.Generator.Dropped = 1 }, outcome{}, rundir.Invalid, "dropped 1 samples"},
+		{"lost wins over late", p99, func(s *rundir.Summary) { s.Generator.Dropped, s.Ledger.Lost = 1, 2 }, outcome{}, rundir.Broken, "2 lost"},
+		{"broken wins over interrupted", p99, func(s *rundir.Summary) { s.Ledger.Leaked = 1 }, outcome{interrupted: true}, rundir.Broken, "1 leaked"},
+		{"interrupted wins over missed", p99, func(s *rundir.Summary) { s.Metrics = nil }, outcome{interrupted: true}, rundir.Interrupted, "interrupted"},
+		{"an error wins over all", p99, func(s *rundir.Summary) { s.Ledger.Lost = 1 }, outcome{err: errors.New("lost it")}, rundir.Error, "lost it"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := good()
+			if c.change != nil {
+				c.change(s)
+			}
+			judge(s, criteria(t, c.criteria), c.o)
+			if s.Verdict != c.want {
+				t.Errorf("verdict %q, want %q (reasons %q)", s.Verdict, c.want, s.Reasons)
+			}
+			if c.reason != "" && !strings.Contains(strings.Join(s.Reasons, "; "), c.reason) {
+				t.Errorf("reasons %q do not say %q", s.Reasons, c.reason)
+			}
+			if c.want == rundir.Passed && len(s.Reasons) > 0 {
+				t.Errorf("passed, with reasons %q", s.Reasons)
+			}
+		})
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for v, want := range map[rundir.Verdict]int{rundir.Passed: 0, rundir.Error: 1, rundir.Broken: 4, rundir.Invalid: 5, rundir.Aborted: 6,
+		rundir.Missed: 99, rundir.Interrupted: 130} {
+		if got := exitCode(v); got != want {
+			t.Errorf("%s exits %d, want %d", v, got, want)
+		}
+	}
+}
+
+func TestWrongFlags(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want string
+	}{
+		{"", "-scenario is missing"},
+		{"-scenari baseline", "flag provided but not defined: -scenari"},
+		{"baseline", `unexpected argument "baseline"`},
+		{"-scenario basline", `did you mean "baseline"?`},
+		{"-scenario baseline -seed x", "want a whole number"},
+		{"-scenario baseline -set load.group_rat=1", `did you mean "load.group_rate"?`},
+		{"-scenario baseline -set population.group_size=10000", "group_size"},
+		{"-scenario baseline -target 127.0.0.1:80", "want http://host:port"},
+		{"-scenario baseline -target http://127.0.0.1:80/v1/ws -admin http://127.0.0.1:81", `leave the path "/v1/ws" out`},
+		{"-scenario baseline -target http://127.0.0.1:80", "needs -admin URL"},
+		{"-scenario baseline -admin http://127.0.0.1:80", "-admin goes with -target"},
+		{"-scenario baseline -target http://127.0.0.1:80 -admin http://127.0.0.1:81", "no admin token"},
+		{"-scenario baseline -out /proc/none", "-out /proc/none"},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			var out, errs strings.Builder
+			code := Run(t.Context(), Program{Args: strings.Fields(c.args), Stdout: &out, Stderr: &errs})
+			if code != ExitUsage {
+				t.Errorf("exit %d, want %d", code, ExitUsage)
+			}
+			if !strings.Contains(errs.String(), c.want) {
+				t.Errorf("said %q, want %q in it", errs.String(), c.want)
+			}
+			if strings.Count(errs.String(), "\n") > 6 || out.Len() > 0 {
+				t.Errorf("stderr %q, stdout %q: want one clear error", errs.String(), out.String())
+			}
+		})
+	}
+}
+
+func TestUnreachableTarget(t *testing.T) {
+	var out, errs strings.Builder
+	args := strings.Fields("-scenario smoke -target http://127.0.0.1:1 -admin http://127.0.0.1:1 -out " + t.TempDir())
+	code := Run(t.Context(), Program{Args: args, Env: []string{"IM_ADMIN_TOKEN=x"}, Stdout: &out, Stderr: &errs})
+	if code != ExitTarget || !strings.Contains(errs.String(), "http://127.0.0.1:1/admin/v1/info does not answer") {
+		t.Errorf("exit %d and %q, want %d naming the URL", code, errs.String(), ExitTarget)
+	}
+}
