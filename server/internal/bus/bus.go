@@ -109,7 +109,7 @@ func Start(ctx context.Context, cfg Config, recv Receiver) (*Bus, error) {
 	return b, nil
 }
 
-// Close sends what waits, if the sending connection is up, ends both connections and waits. It may be called twice.
+// Close tries once to send what waits, ends both connections and waits. It may be called twice.
 func (b *Bus) Close() {
 	b.cancel()
 	b.wg.Wait()

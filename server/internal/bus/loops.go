@@ -97,12 +97,7 @@ func (b *Bus) handle(n *pgconn.Notification) {
 // sendLoop owns the sending connection. It connects when there is something to send, and keeps what it could not send.
 func (b *Bus) sendLoop(ctx context.Context) {
 	var conn *pgx.Conn
-	defer func() {
-		if conn != nil {
-			_ = b.flush(context.WithoutCancel(ctx), conn) // the others' sweeps mend what does not go out any more
-		}
-		closeConn(conn)
-	}()
+	defer func() { closeConn(b.lastWords(ctx, conn)) }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -128,6 +123,19 @@ func (b *Bus) sendLoop(ctx context.Context) {
 			b.wakeSender()
 		}
 	}
+}
+
+// lastWords sends what still waits when the bus is closed; the others' sweeps mend what does not go out any more.
+func (b *Bus) lastWords(ctx context.Context, conn *pgx.Conn) *pgx.Conn {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if conn == nil && b.waiting() > 0 {
+		conn, _ = b.openSender(ctx)
+	}
+	if conn != nil {
+		_ = b.flush(ctx, conn)
+	}
+	return conn
 }
 
 // openSender opens the sending connection. A NOTIFY's commit need not reach the disk: after a crash of the database

@@ -1,0 +1,189 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/goleak"
+
+	"imbench/server/internal/im"
+	"imbench/server/internal/pgembed"
+)
+
+var databaseURL string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+// runTests gives the tests a PostgreSQL: that of DATABASE_URL, else a private one.
+func runTests(m *testing.M) int {
+	if databaseURL = os.Getenv("DATABASE_URL"); databaseURL == "" {
+		server, err := pgembed.Start(context.Background(), pgembed.Config{Log: os.Stderr})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer server.Stop()
+		databaseURL = server.URL("postgres")
+	}
+	return m.Run()
+}
+
+// inbox is a Receiver that hands everything to the test.
+type inbox struct{ got chan any }
+
+type (
+	members string
+	resync  struct{}
+)
+
+func newInbox() *inbox { return &inbox{got: make(chan any, 1000)} }
+
+func (i *inbox) Announced(heads []im.Head)                  { i.got <- heads }
+func (i *inbox) RouteTaken(device string, generation int64) { i.got <- Route{device, generation} }
+func (i *inbox) MembersChanged(conv string)                 { i.got <- members(conv) }
+func (i *inbox) Resync()                                    { i.got <- resync{} }
+
+// want fails the test unless this arrives next.
+func (i *inbox) want(t *testing.T, want any) {
+	t.Helper()
+	select {
+	case got := <-i.got:
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %#v, want %#v", got, want)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("%#v did not arrive", want)
+	}
+}
+
+func startBus(t *testing.T, url, name string) (*Bus, *inbox) {
+	t.Helper()
+	in := newInbox()
+	b, err := Start(t.Context(), Config{URL: url, Gateway: name, Backoff: 10 * time.Millisecond, Log: slog.New(slog.DiscardHandler)}, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b, in
+}
+
+// newDatabase is a database of the test's own: a channel spans a database, so tests do not hear each other.
+func newDatabase(t *testing.T) (url string, admin *pgx.Conn) {
+	t.Helper()
+	ctx := context.Background()
+	admin, err := pgx.Connect(ctx, databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("bus_%d_%d", os.Getpid(), time.Now().UnixNano())
+	if _, err := admin.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := admin.Exec(ctx, "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Error(err)
+		}
+		admin.Close(ctx)
+	})
+	cfg := admin.Config()
+	url = fmt.Sprintf("host=%s port=%d user=%s dbname=%s sslmode=disable", cfg.Host, cfg.Port, cfg.User, name)
+	if cfg.Password != "" {
+		url += " password=" + cfg.Password
+	}
+	return url, admin
+}
+
+func TestAnnouncementsReachTheOthersOnly(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	url, _ := newDatabase(t)
+	a, atA := startBus(t, url, "a")
+	b, atB := startBus(t, url, "a") // the same name: a payload is recognised by its process
+	defer a.Close()
+	defer b.Close()
+	a.AnnounceHeads([]im.Head{{Conv: "c", From: 3, To: 5}})
+	atB.want(t, []im.Head{{Conv: "c", From: 3, To: 5}})
+	a.AnnounceRoute("d", 9)
+	atB.want(t, Route{"d", 9})
+	a.AnnounceMembers("c")
+	atB.want(t, members("c"))
+	b.AnnounceMembers("e")
+	atA.want(t, members("e")) // and nothing of its own before it
+	if s := a.Stats(); s.Notifies != 3 || s.Received != 1 || !s.Listening || s.Waiting != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// Far more than one NOTIFY can hold arrives whole.
+func TestManyAnnouncements(t *testing.T) {
+	url, _ := newDatabase(t)
+	a, _ := startBus(t, url, "a")
+	_, atB := startBus(t, url, "b")
+	want := map[string]im.Head{}
+	var heads []im.Head
+	for i := range 2000 {
+		h := im.Head{Conv: fmt.Sprintf("conversation-%04d", i), From: 1, To: int64(i + 1)}
+		want[h.Conv] = h
+		heads = append(heads, h)
+	}
+	a.AnnounceHeads(heads)
+	for len(want) > 0 {
+		select {
+		case got := <-atB.got:
+			for _, h := range got.([]im.Head) {
+				if want[h.Conv] != h {
+					t.Fatalf("got %v", h)
+				}
+				delete(want, h.Conv)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%d did not arrive", len(want))
+		}
+	}
+}
+
+// Both connections are cut by the database: the listener listens again and says so, and what could not be sent is sent
+// later.
+func TestConnectionsAreMadeAnew(t *testing.T) {
+	url, admin := newDatabase(t)
+	a, _ := startBus(t, url, "a")
+	b, atB := startBus(t, url, "b")
+	a.AnnounceMembers("before")
+	atB.want(t, members("before"))
+	cut := func(role string) {
+		t.Helper()
+		var n int
+		err := admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE application_name = $1`, "imbench bus "+role).Scan(&n)
+		if err != nil || n != 1 {
+			t.Fatalf("%s: %d connections cut, %v", role, n, err)
+		}
+	}
+	cut("listener b")
+	atB.want(t, resync{})
+	if s := b.Stats(); !s.Listening || s.Reconnects != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	cut("sender a")
+	a.AnnounceMembers("after")
+	atB.want(t, members("after"))
+}
+
+// What waits when the bus is closed still goes out.
+func TestCloseSendsWhatWaits(t *testing.T) {
+	url, _ := newDatabase(t)
+	_, atB := startBus(t, url, "b")
+	a, err := Start(t.Context(), Config{URL: url, Gateway: "a", Linger: time.Hour, Log: slog.New(slog.DiscardHandler)}, newInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.AnnounceMembers("c")
+	a.Close()
+	a.Close()
+	atB.want(t, members("c"))
+}
