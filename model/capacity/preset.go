@@ -46,7 +46,7 @@ func baseline() Inputs {
 		EventBytes: 400, HintBytes: 40, SyncEventBytes: bytes.SyncEvent, SyncReplyBytes: bytes.SyncReply,
 		ReplyBytes: 100, HeaderBytes: 75,
 		RowsPerMessage: 2, BatchSize: 5, MessageWAL: 800, AckWAL: 175, StoredBytes: 900,
-		Gateways: 2, FanoutReads: 1, SweepReads: 1, ConnectionBytes: 16 << 10, Connections: 5040,
+		Gateways: 2, FanoutReads: 1, SweepReads: 1, ConnectionBytes: 8600, Connections: 5040,
 
 		HotRate: 20, LockHold: 0.005, BurstMessages: 20, Outbox: 64,
 
