@@ -76,15 +76,16 @@ type pair struct {
 	device  int32
 	unacked int           // applied events that no acknowledgement covers
 	first   time.Duration // when the first of them was applied
-	last    time.Duration // the intended time of the last of them
-	missing []missed      // what it has not got, oldest first; the last may be its own
+	last    entry         // the last of them
+	missing []entry       // what it has not got, oldest first; the last may be its own
 	due     time.Duration // when a hint will tell it
 }
 
-// missed is an event that a device will get by a sync.
-type missed struct {
+// entry is an event in its conversation's log.
+type entry struct {
 	at    time.Duration // intended
-	bytes int           // of its object in the reply
+	seq   int64
+	bytes int // of its object in a sync's reply
 }
 
 func (f *forecast) counts(at time.Duration) bool { return at >= f.from && at < f.to }
@@ -136,19 +137,21 @@ func (f *forecast) message(a Arrival) {
 		}
 		f.live[a.Conv] = t
 	}
+	for i := range t.pairs {
+		f.advance(t, &t.pairs[i], a.At)
+	}
 	f.heads[a.Conv]++
 	t.head = int64(len(conv.Members)) + int64(f.heads[a.Conv])
 	ev := wire.Event{Conv: conv.ID, Seq: t.head, Kind: "msg", MID: f.mid, CMID: a.CMID, Body: f.body,
 		Sender: f.plan.pop.Users[f.plan.pop.Devices[a.Device].User].ID, At: 1_700_000_000_000}
 	frame := f.size(&wire.Frame{T: wire.TEvent, Ev: ev})
-	item := missed{a.At, frame - len(`{"t":"event","ev":}`)}
+	item := entry{a.At, t.head, frame - len(`{"t":"event","ev":}`)}
 	if f.counts(a.At) {
 		f.count.messages++
 		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TSent, RID: f.rid, Conv: conv.ID, Seq: t.head, MID: f.mid}))
 	}
 	for i := range t.pairs {
 		p := &t.pairs[i]
-		f.advance(t, p, a.At)
 		switch {
 		case p.device == a.Device:
 			if f.reads(a.Conv, p.device) { // behind a gap that it leaves open, its own event is not applied
@@ -163,7 +166,7 @@ func (f *forecast) message(a Arrival) {
 }
 
 // push is an event frame to a device, which loses it, applies it, or sees by it that it lost others.
-func (f *forecast) push(t *talk, p *pair, item missed, frame int) {
+func (f *forecast) push(t *talk, p *pair, item entry, frame int) {
 	s := f.plan.s
 	lost := behavior.Lost(f.plan.seed, p.device, t.conv, t.head, s.Devices.Loss)
 	if f.counts(item.at) {
@@ -185,7 +188,7 @@ func (f *forecast) push(t *talk, p *pair, item missed, frame int) {
 }
 
 // announce holds a hint for a device that pulls; the first event of the window decides when it leaves.
-func (f *forecast) announce(t *talk, p *pair, item missed) {
+func (f *forecast) announce(t *talk, p *pair, item entry) {
 	s := f.plan.s
 	if above := s.Delivery.OpenOnlyAbove; above > 0 && len(f.plan.pop.Convs[t.conv].Members) > above && !f.reads(t.conv, p.device) {
 		return // only those who read have it open
@@ -197,7 +200,7 @@ func (f *forecast) announce(t *talk, p *pair, item missed) {
 }
 
 // apply is an event that a device has in hand at the time now; a gap before it makes it sync first.
-func (f *forecast) apply(t *talk, p *pair, item missed, now time.Duration) {
+func (f *forecast) apply(t *talk, p *pair, item entry, now time.Duration) {
 	if len(p.missing) > 0 {
 		p.missing = append(p.missing, item)
 		if !f.swept(t.conv) {
@@ -206,7 +209,7 @@ func (f *forecast) apply(t *talk, p *pair, item missed, now time.Duration) {
 		f.sync(t, p, now)
 		return
 	}
-	f.take(t, p, item.at, now)
+	f.take(t, p, item, now)
 }
 
 // sync brings a device everything that it misses, in one reply.
@@ -226,20 +229,20 @@ func (f *forecast) sync(t *talk, p *pair, now time.Duration) {
 		f.count.downBytes += int64(bytes)
 	}
 	for _, m := range missing {
-		f.take(t, p, m.at, now)
+		f.take(t, p, m, now)
 	}
 }
 
 // take is one event applied; it counts towards the next acknowledgement.
-func (f *forecast) take(t *talk, p *pair, intended, now time.Duration) {
-	if f.counts(intended) {
+func (f *forecast) take(t *talk, p *pair, item entry, now time.Duration) {
+	if f.counts(item.at) {
 		f.count.applied++
 	}
 	if p.unacked == 0 {
 		p.first = now
 	}
 	p.unacked++
-	p.last = intended
+	p.last = item
 	if p.unacked >= f.plan.s.Devices.AckEvery {
 		f.ack(t, p)
 	}
@@ -247,9 +250,9 @@ func (f *forecast) take(t *talk, p *pair, intended, now time.Duration) {
 
 func (f *forecast) ack(t *talk, p *pair) {
 	p.unacked = 0
-	if f.counts(p.last) {
+	if f.counts(p.last.at) {
 		f.count.acks++
-		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TAcked, RID: f.rid, Conv: f.plan.pop.Convs[t.conv].ID, Delivered: t.head}))
+		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TAcked, RID: f.rid, Conv: f.plan.pop.Convs[t.conv].ID, Delivered: p.last.seq}))
 	}
 }
 
