@@ -150,6 +150,21 @@ func AppendEvent(dst []byte, e *Event) []byte {
 	return append(o.b, '}')
 }
 
+// EventBound is at least the number of bytes that AppendEvent appends: a page is cut by it before it is encoded.
+func EventBound(e *Event) int {
+	const rest = 192 // keys, punctuation, and the numbers at their longest
+	n := rest
+	for _, s := range [...]string{e.Conv, e.Kind, e.MID, e.Sender, e.CMID, e.Body, e.User} {
+		n += len(s)
+		for i := 0; i < len(s); i++ {
+			if b := s[i]; b < 0x20 || b == '"' || b == '\\' || b >= utf8.RuneSelf {
+				n += 5 // an escape has six bytes at most; a byte that is not UTF-8 becomes three
+			}
+		}
+	}
+	return n
+}
+
 func (f *Frame) appendSynced(o *object) {
 	o.str("conv", f.Conv)
 	o.key("events")

@@ -2,13 +2,22 @@ package gateway
 
 import (
 	"context"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
 
 	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
+	"imbench/server/wire"
 )
 
 // Sender takes messages; done is called once, from any goroutine, and must not block (batch.Sender).
@@ -21,13 +30,15 @@ type Acker interface {
 	Submit(req im.AckReq, done func(im.AckResult))
 }
 
-// Routes claims and releases devices' routes (batch.Claimer).
+// Routes claims and releases devices' routes (batch.Claimer). Claim's error, or the result's, is im.ErrUnknownDevice,
+// im.ErrStaleInstall or im.ErrUnavailable. Release does not wait.
 type Routes interface {
 	Claim(ctx context.Context, claim im.RouteClaim) (im.RouteResult, error)
 	Release(route im.Route)
 }
 
-// Reader answers what is read at once (im.Store).
+// Reader answers what is read at once (im.Store). Sync's errors are im.ErrNotMember, im.ErrEpochChanged and
+// im.ErrBadRequest; any other means that nothing is known.
 type Reader interface {
 	Sync(ctx context.Context, r im.SyncReq) (im.Page, error)
 	Convs(ctx context.Context, p im.Principal, after string, limit int) (list []im.ConvState, more bool, err error)
@@ -42,25 +53,205 @@ type Deps struct {
 	Reader Reader
 	// Verify reads a bearer token (token.Key.Verify).
 	Verify func(text string) (user, device string, expires time.Time, err error)
-	// AnnounceRoute tells other gateways of a claimed route (bus.Bus.AnnounceRoute). It must not block.
+	// AnnounceRoute tells other gateways of a claimed route (bus.Bus.AnnounceRoute); nil = there are none. It must not
+	// block.
 	AnnounceRoute func(device string, generation int64)
 }
 
-// Gateway serves /v1/ws.
-type Gateway struct{}
+// Gateway serves /v1/ws. Create it with New.
+type Gateway struct {
+	cfg      Config
+	deps     Deps
+	upgrader websocket.Upgrader
+	admit    *rate.Limiter // nil = no limit
+	metrics  metrics
 
-// New makes a gateway; it starts nothing before the first connection.
-func New(cfg Config, deps Deps) *Gateway { return &Gateway{} }
+	ctx    context.Context // ends what connections wait for, when they are cut
+	cancel context.CancelFunc
 
-// ServeHTTP upgrades the request and returns; the connection lives on.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {}
+	mu        sync.Mutex
+	draining  bool
+	addresses map[string]int // connections by address, if they are limited
+	readers   sync.WaitGroup // grows under mu and only while not draining
+}
+
+// New makes a gateway; it starts nothing before the first connection. Drain ends it.
+func New(cfg Config, deps Deps) *Gateway {
+	g := &Gateway{cfg: cfg.positive(), deps: deps, metrics: newMetrics(), addresses: map[string]int{}}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if g.cfg.Admission > 0 {
+		g.admit = rate.NewLimiter(rate.Limit(g.cfg.Admission), max(10, int(g.cfg.Admission/10)))
+	}
+	g.upgrader = websocket.Upgrader{
+		// Small buffers that an idle connection keeps, and none to write with: the hub writes.
+		ReadBufferSize:   512,
+		WriteBufferPool:  &sync.Pool{},
+		HandshakeTimeout: g.cfg.HelloTimeout,
+		CheckOrigin:      g.originAllowed,
+		Error: func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
+			g.metrics.handshakes.WithLabelValues("bad").Inc()
+			w.Header().Set("Sec-Websocket-Version", "13")
+			refuse(w, status, wire.BadRequest, reason.Error())
+		},
+	}
+	return g
+}
+
+// ServeHTTP upgrades the request and returns; the connection lives on until the peer goes, or Drain.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	user, device, expires, err := "", "", time.Time{}, error(nil)
+	if ok {
+		user, device, expires, err = g.deps.Verify(text)
+	}
+	if !ok || err != nil || !wire.ValidID(user) || !wire.ValidID(device) {
+		g.metrics.handshakes.WithLabelValues("unauthorised").Inc()
+		w.Header().Set("WWW-Authenticate", `Bearer realm="im"`)
+		refuse(w, http.StatusUnauthorized, "", "a valid bearer token is needed")
+		return
+	}
+	addr := address(r)
+	admitted, live := g.enter(addr)
+	if !live {
+		g.metrics.handshakes.WithLabelValues("draining").Inc()
+		w.Header().Set("Retry-After", strconv.Itoa(1+int(g.cfg.RetryAfter/time.Second)))
+		refuse(w, http.StatusServiceUnavailable, wire.Unavailable, "this gateway is draining")
+		return
+	}
+	ws, err := g.upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		g.leave(addr)
+		return
+	}
+	s := &session{g: g, ws: ws, addr: addr, expires: expires}
+	s.me.User, s.me.Device = user, device
+	s.conn = g.deps.Hub.NewConn(ws.NetConn())
+	// leave, which the reader calls last, is what Drain waits for.
+	go s.run(admitted)
+}
+
+// enter counts a connection in. live is false while draining: then nothing was counted. A connection that is not
+// admitted is counted too, as it takes a moment to tell it so.
+func (g *Gateway) enter(addr string) (admitted, live bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.draining {
+		return false, false
+	}
+	g.readers.Add(1)
+	admitted = g.admit == nil || g.admit.Allow()
+	if g.cfg.PerAddress > 0 {
+		g.addresses[addr]++
+		admitted = admitted && g.addresses[addr] <= g.cfg.PerAddress
+	}
+	return admitted, true
+}
+
+func (g *Gateway) leave(addr string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.cfg.PerAddress > 0 {
+		if g.addresses[addr]--; g.addresses[addr] <= 0 {
+			delete(g.addresses, addr)
+		}
+	}
+	g.readers.Done()
+}
+
+// originAllowed: no Origin is no browser; a page may connect to the host it came from, and to hosts that are listed.
+func (g *Gateway) originAllowed(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, r.Host) || slices.Contains(g.cfg.Origins, strings.ToLower(u.Host)))
+}
+
+// retryAfter is a time to come back, spread so that those turned away together do not come back together.
+func (g *Gateway) retryAfter() int {
+	ms := g.cfg.RetryAfter.Milliseconds()
+	return int(ms + rand.Int64N(ms+1))
+}
 
 // Draining says whether Drain was called: readyz is false from then on.
-func (g *Gateway) Draining() bool { return false }
+func (g *Gateway) Draining() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.draining
+}
+
+// drainSlices is how many parts the connections are closed in.
+const drainSlices = 20
 
 // Drain stops admitting, tells devices, and closes all connections in slices over the given time (4010). It returns when
-// all are gone and their goroutines have ended, or with ctx's error after it has cut the rest. It may be called again.
-func (g *Gateway) Drain(ctx context.Context, over time.Duration) error { return nil }
+// all are gone and their goroutines have ended; when ctx ends first it cuts the rest and returns ctx's error. It may
+// be called again.
+func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
+	g.mu.Lock()
+	g.draining = true
+	g.mu.Unlock()
+	list := g.deps.Hub.All()
+	for _, c := range list {
+		c.Reply(&wire.Frame{T: wire.TDrain, RetryAfterMS: g.retryAfter()})
+	}
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	tick := time.NewTicker(max(over/drainSlices, time.Millisecond))
+	defer tick.Stop()
+	for i := 0; i < drainSlices && len(list) > 0 && ctx.Err() == nil; i++ {
+		n := (len(list) + drainSlices - i - 1) / (drainSlices - i)
+		for _, c := range list[:n] {
+			c.Close(wire.CloseDraining, g.retryReason())
+		}
+		if list = list[n:]; len(list) > 0 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	gone := make(chan struct{})
+	go func() {
+		g.readers.Wait()
+		close(gone)
+	}()
+	// A handshake that was under way when draining began may not have been in the list.
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		select {
+		case <-gone:
+			return nil
+		case <-again.C:
+			for _, c := range g.deps.Hub.All() {
+				c.Close(wire.CloseDraining, g.retryReason())
+			}
+		case <-ctx.Done():
+			g.cancel()
+			for _, c := range g.deps.Hub.All() {
+				c.Cut()
+			}
+			<-gone
+			return ctx.Err()
+		}
+	}
+}
 
-// Collectors are the gateway's metrics.
-func (g *Gateway) Collectors() []prometheus.Collector { return nil }
+func (g *Gateway) retryReason() string { return "retry_after_ms=" + strconv.Itoa(g.retryAfter()) }
+
+// address is the peer's address without its port.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// refuse answers a handshake that never becomes a connection.
+func refuse(w http.ResponseWriter, status int, code wire.Code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	f := wire.Frame{T: wire.TError, Code: code, Message: message}
+	_, _ = w.Write(wire.AppendFrame(nil, &f)) // the peer may have gone: nothing to be done
+}

@@ -141,6 +141,9 @@ func (c *Conn) Close(code wire.Close, detail string) {
 	c.flush()
 }
 
+// Cut ends the connection without a word; the reader then ends by itself.
+func (c *Conn) Cut() { _ = c.nc.Close() }
+
 // closeLocked queues the close frame. c.mu must be held.
 func (c *Conn) closeLocked(code int, reason string) {
 	c.closing, c.code = true, code
@@ -167,6 +170,17 @@ func (c *Conn) Gone(peerCode int) {
 	_ = c.nc.Close() // nothing could be done about an error
 	c.hub.metrics.closed(code)
 	c.hub.registry.detach(c)
+}
+
+// Welcome queues and writes the reply to hello, and ends the read deadline of the handshake unless the connection is being
+// closed already.
+func (c *Conn) Welcome(r *wire.Frame) {
+	c.mu.Lock()
+	if !c.closing {
+		_ = c.nc.SetReadDeadline(time.Time{}) // fails only if the connection is gone
+	}
+	c.mu.Unlock()
+	c.ReplyNow(r)
 }
 
 // Subscribe lets events and hints through.

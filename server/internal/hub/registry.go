@@ -141,14 +141,16 @@ func (h *Hub) RouteTaken(device string, generation int64) {
 	}
 }
 
-// UserConnections counts the registered connections of a user.
-func (h *Hub) UserConnections(user string) int {
+// UserConnections counts the registered connections of a user's devices other than the given one.
+func (h *Hub) UserConnections(user, but string) int {
 	r := &h.registry
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	n := 0
 	for c := r.users[user]; c != nil; c = c.next {
-		n++
+		if c.peer.Device != but {
+			n++
+		}
 	}
 	return n
 }

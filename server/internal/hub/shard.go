@@ -168,6 +168,9 @@ func (s *shard) process(ctx context.Context, list []*work) {
 	for len(list) > 0 && ctx.Err() == nil {
 		n := min(len(list), waitingConvs)
 		if err := s.round(ctx, list[:n]); err != nil {
+			if ctx.Err() != nil {
+				return // the hub is closing
+			}
 			s.failed(err)
 			s.requeue(list)
 			return

@@ -1,0 +1,231 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"imbench/server/internal/hub"
+	"imbench/server/internal/im"
+	"imbench/server/wire"
+)
+
+// session is the reading half of a connection. Its fields belong to the reader's goroutine, but for inFlight.
+type session struct {
+	g       *Gateway
+	ws      *websocket.Conn
+	conn    *hub.Conn
+	me      im.Principal
+	expires time.Time
+	addr    string
+
+	generation int64 // of the claimed route; 0 = none was
+	inFlight   atomic.Int32
+
+	tokens float64 // requests that may still be made at the time filled
+	filled time.Time
+}
+
+// frames are buffers for request frames. An idle connection holds none.
+var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }}
+
+// run is the reader's goroutine, from the upgrade to the end of the connection.
+func (s *session) run(admitted bool) {
+	defer s.g.leave(s.addr)
+	s.tokens, s.filled = s.g.cfg.Requests, time.Now()
+	s.ws.SetPingHandler(func(data string) error {
+		s.conn.Received(hub.KControl, len(data))
+		if s.allowed() {
+			s.conn.Pong(data)
+		}
+		return nil
+	})
+	s.ws.SetPongHandler(func(data string) error {
+		s.conn.Received(hub.KControl, len(data))
+		return nil
+	})
+	s.ws.SetCloseHandler(func(code int, _ string) error {
+		if code == websocket.CloseNoStatusReceived {
+			code = websocket.CloseNormalClosure // 1005 must not be sent
+		}
+		s.conn.Close(wire.Close{Code: code}, "")
+		return nil
+	})
+	if admitted {
+		// Fails only if the connection is gone, which the first read finds out.
+		_ = s.ws.SetReadDeadline(time.Now().Add(s.g.cfg.HelloTimeout))
+	} else {
+		s.g.metrics.handshakes.WithLabelValues("turned away").Inc()
+		s.conn.Close(wire.CloseNotAdmitted, s.g.retryReason())
+	}
+	err := s.readAll()
+	code := 0
+	if ce := (*websocket.CloseError)(nil); errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure {
+		code = ce.Code
+	}
+	s.conn.Gone(code)
+	if s.generation != 0 {
+		s.g.deps.Routes.Release(im.Route{Device: s.me.Device, Generation: s.generation})
+	}
+}
+
+// readAll reads frame after frame until the connection ends. When it is closing it reads on without answering: a
+// socket closed with unread data in it would take the close frame with it.
+func (s *session) readAll() error {
+	greeted := false
+	for {
+		op, r, err := s.ws.NextReader()
+		if err != nil {
+			var late interface{ Timeout() bool }
+			if errors.As(err, &late) && late.Timeout() && !greeted && !s.conn.Closing() {
+				s.g.metrics.handshakes.WithLabelValues("no hello").Inc()
+				s.conn.Close(wire.CloseNotAdmitted, s.g.retryReason())
+			}
+			return err
+		}
+		if s.conn.Closing() {
+			continue
+		}
+		if op != websocket.TextMessage {
+			s.protocolError("only text frames are spoken here")
+			continue
+		}
+		var req wire.Request
+		if err := s.read(r, &req); err != nil {
+			if bad := (*wire.Error)(nil); errors.As(err, &bad) {
+				s.refused(&req, bad)
+				continue
+			}
+			return err
+		}
+		if greeted {
+			s.handle(&req)
+			continue
+		}
+		greeted = s.hello(&req)
+	}
+}
+
+// read reads and decodes one frame. The error is a *wire.Error if the connection can go on.
+func (s *session) read(r io.Reader, req *wire.Request) error {
+	bp := frames.Get().(*[]byte)
+	defer frames.Put(bp)
+	b := (*bp)[:0]
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := r.Read(b[len(b):min(cap(b), wire.MaxFrame+1)])
+		b = b[:len(b)+n]
+		if err == io.EOF || len(b) > wire.MaxFrame {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	*bp = b
+	err := wire.DecodeRequest(b, req)
+	s.conn.Received(hub.KindOf(req.T), len(b))
+	return err
+}
+
+// refused answers a frame that is no valid request.
+func (s *session) refused(req *wire.Request, bad *wire.Error) {
+	s.g.metrics.errors.WithLabelValues(string(bad.Code)).Inc()
+	if bad.Fatal {
+		s.protocolError(bad.Message)
+		return
+	}
+	s.conn.ReplyNow(&wire.Frame{T: wire.TError, RID: req.RID, Code: bad.Code, Message: bad.Message})
+}
+
+func (s *session) protocolError(what string) { s.conn.Close(wire.CloseProtocol, what) }
+
+// hello makes the connection the device's. It returns true when the device may go on to ask.
+func (s *session) hello(req *wire.Request) bool {
+	g := s.g
+	if req.T != wire.THello {
+		s.protocolError("the first frame must be hello")
+		return false
+	}
+	if req.Device != s.me.Device {
+		s.turnAway("unauthorised", req.RID, wire.BadRequest, "the token is for another device", wire.CloseUnauthorised, "")
+		return false
+	}
+	s.me.Install = req.Install
+	if g.cfg.PerUser > 0 && g.deps.Hub.UserConnections(s.me.User, s.me.Device) >= g.cfg.PerUser {
+		s.turnAway("turned away", req.RID, wire.RateLimited, "too many connections of this user", wire.CloseNotAdmitted, g.retryReason())
+		return false
+	}
+	generation, err := s.claim()
+	switch {
+	case errors.Is(err, im.ErrUnknownDevice):
+		s.turnAway("unauthorised", req.RID, wire.BadRequest, "no such device", wire.CloseUnauthorised, "")
+		return false
+	case errors.Is(err, im.ErrStaleInstall):
+		s.turnAway("unauthorised", req.RID, wire.StaleInstall, sentence(wire.StaleInstall), wire.CloseUnauthorised, "stale install")
+		return false
+	case err != nil:
+		g.unavailable(err)
+		s.turnAway("unavailable", req.RID, wire.Unavailable, sentence(wire.Unavailable), wire.CloseNotAdmitted, g.retryReason())
+		return false
+	}
+	s.generation = generation
+	if !g.deps.Hub.Register(s.conn, hub.Peer{User: s.me.User, Device: s.me.Device, Generation: generation, Expires: s.expires}) {
+		g.metrics.handshakes.WithLabelValues("overtaken").Inc()
+		s.conn.Close(wire.CloseReplaced, "")
+		return false
+	}
+	if g.deps.AnnounceRoute != nil {
+		g.deps.AnnounceRoute(s.me.Device, generation)
+	}
+	g.metrics.handshakes.WithLabelValues("welcome").Inc()
+	s.conn.Welcome(&wire.Frame{T: wire.TWelcome, RID: req.RID, Conn: s.conn.ID, Generation: generation,
+		HeartbeatMS: int(g.cfg.Heartbeat.Milliseconds()), Gateway: g.cfg.ID, Environment: g.cfg.Environment,
+		Limits: wire.Limits{MaxFrame: wire.MaxFrame, MaxBody: wire.MaxBody, SyncLimit: wire.MaxPage,
+			AckDelayMS: int(g.cfg.AckDelay.Milliseconds()), AckEvery: g.cfg.AckEvery, SendsInFlight: g.cfg.SendsInFlight}})
+	return true
+}
+
+// claim takes the device's route; the hub notes meanwhile what other gateways announce for it.
+func (s *session) claim() (generation int64, err error) {
+	ctx, cancel := context.WithTimeout(s.g.ctx, s.g.cfg.Timeout)
+	defer cancel()
+	s.g.deps.Hub.Claiming(s.me.Device)
+	res, err := s.g.deps.Routes.Claim(ctx, im.RouteClaim{User: s.me.User, Device: s.me.Device, Install: s.me.Install,
+		Gateway: s.g.cfg.ID, Conn: s.conn.ID})
+	if err = errors.Join(err, res.Err); err != nil {
+		s.g.deps.Hub.Unclaim(s.me.Device)
+		return 0, err
+	}
+	return res.Generation, nil
+}
+
+// turnAway ends a handshake with an error frame and a close.
+func (s *session) turnAway(outcome, rid string, code wire.Code, message string, cl wire.Close, detail string) {
+	s.g.metrics.handshakes.WithLabelValues(outcome).Inc()
+	s.conn.ReplyNow(&wire.Frame{T: wire.TError, RID: rid, Code: code, Message: message})
+	s.conn.Close(cl, detail)
+}
+
+// allowed takes one request from the connection's allowance.
+func (s *session) allowed() bool {
+	rate := s.g.cfg.Requests
+	if rate <= 0 {
+		return true
+	}
+	now := time.Now()
+	s.tokens = min(rate, s.tokens+now.Sub(s.filled).Seconds()*rate)
+	s.filled = now
+	if s.tokens < 1 {
+		return false
+	}
+	s.tokens--
+	return true
+}
