@@ -60,7 +60,7 @@ func New(pop *population.Population, cfg Config) *Ledger {
 		cfg.MaxEntries = 2 << 20
 	}
 	l := &Ledger{cfg: cfg, pop: pop, seed: maphash.MakeSeed(), key: rand.Uint64(), convs: make([]conv, len(pop.Convs))}
-	l.report.pop = pop
+	l.report.pop, l.unknown.room = pop, maxUnknown
 	total := 0
 	for i := range pop.Convs {
 		for _, u := range pop.Convs[i].Members {

@@ -84,6 +84,7 @@ const maxUnknown = 1 << 20
 
 // unknowns are sends of which nobody said whether they were committed.
 type unknowns struct {
+	room  int // how many are kept
 	mu    sync.Mutex
 	plans map[int64]struct{}
 	over  int64 // more than there was room for
@@ -93,7 +94,7 @@ type unknowns struct {
 func (u *unknowns) add(plan int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.plans) >= maxUnknown {
+	if len(u.plans) >= u.room {
 		u.over++
 		return
 	}

@@ -1,0 +1,555 @@
+package ledger
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/sample"
+	"imbench/reports/rundir"
+)
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// An honest run gives no complaint, in whatever order replies and pushes come, folded or not, exported or not.
+func TestHonestStreamHasNoComplaint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := newRand(rapid.Uint64().Draw(t, "seed"))
+		pop := world(rng, rapid.IntRange(3, 20).Draw(t, "users"), rapid.IntRange(1, 12).Draw(t, "convs"))
+		s := honest(rng, pop, rapid.IntRange(0, 400).Draw(t, "messages"))
+		exported, full := rapid.Bool().Draw(t, "exported"), rapid.Bool().Draw(t, "full")
+		got, err := s.settle(Config{MaxEntries: rapid.Int64Range(1, 500).Draw(t, "entries")}, full, exported)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Broken() || got.Undelivered != 0 || len(got.Culprits) != 0 {
+			t.Fatalf("complaint about an honest run: %+v", got)
+		}
+		if got.Expected != s.expected() || got.Delivered != got.Expected || got.Messages != int64(len(s.log)) {
+			t.Fatalf("expected %d, delivered %d, messages %d; want %d, the same, %d",
+				got.Expected, got.Delivered, got.Messages, s.expected(), len(s.log))
+		}
+	})
+}
+
+// planted is one fault and how it must be named.
+type planted struct {
+	device, conv int32
+	seq          int64
+}
+
+// selfTest are the faults that the ledger must find, each planted at about one delivery in ten thousand.
+var selfTest = []struct {
+	name  string
+	kind  string
+	plant func(rng *rand.Rand, s *stream, i int) (planted, bool)
+	count func(rundir.Ledger) int64
+}{
+	{"lose", "lost", func(_ *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		if d == nil {
+			return planted{}, false
+		}
+		s.ops = slices.Delete(s.ops, i, i+1)
+		return planted{d.Device, d.Conv, d.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Lost }},
+	{"repeat", "duplicated", func(rng *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		if d == nil {
+			return planted{}, false
+		}
+		s.ops = slices.Insert(s.ops, i+1+rng.IntN(len(s.ops)-i), op{del: d})
+		return planted{d.Device, d.Conv, d.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Duplicated }},
+	{"reorder", "reordered", func(_ *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		if d == nil {
+			return planted{}, false
+		}
+		for j := i + 1; j < len(s.ops); j++ {
+			if e := s.ops[j].del; e != nil && e.Device == d.Device && e.Conv == d.Conv {
+				s.ops[i], s.ops[j] = s.ops[j], s.ops[i]
+				return planted{d.Device, d.Conv, d.Seq}, true
+			}
+		}
+		return planted{}, false
+	}, func(l rundir.Ledger) int64 { return l.Reordered }},
+	{"leak", "leaked", func(rng *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		stranger := int32(rng.IntN(len(s.pop.Devices)))
+		if d == nil || slices.Contains(s.pop.Convs[d.Conv].Members, s.pop.Devices[stranger].User) {
+			return planted{}, false
+		}
+		seen := *d
+		seen.Device, seen.Own = stranger, false
+		s.ops = slices.Insert(s.ops, i, op{del: &seen})
+		return planted{stranger, d.Conv, d.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Leaked }},
+	{"change content", "mismatched", func(_ *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		if d == nil {
+			return planted{}, false
+		}
+		changed := *d
+		changed.BodyHash ^= 1 << 40
+		s.ops[i].del = &changed
+		return planted{d.Device, d.Conv, d.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Mismatched }},
+	{"another mid", "mismatched", func(_ *rand.Rand, s *stream, i int) (planted, bool) {
+		d := s.ops[i].del
+		if d == nil {
+			return planted{}, false
+		}
+		changed := *d
+		changed.MID = "another"
+		s.ops[i].del = &changed
+		return planted{d.Device, d.Conv, d.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Mismatched }},
+	{"sent without a row", "unlogged", func(_ *rand.Rand, s *stream, i int) (planted, bool) {
+		x := s.ops[i].send
+		if x == nil {
+			return planted{}, false
+		}
+		s.log = slices.DeleteFunc(s.log, func(m message) bool { return m.plan == x.Plan })
+		return planted{x.Device, x.Conv, x.Seq}, true
+	}, func(l rundir.Ledger) int64 { return l.Unlogged }},
+}
+
+// The ledger's self-test: each fault at one in ten thousand is found, counted exactly and named.
+func TestPlantedFaultsAreFoundAndNamed(t *testing.T) {
+	for _, f := range selfTest {
+		t.Run(f.name, func(t *testing.T) {
+			rng := newRand(11)
+			s := honest(rng, world(rng, 40, 60), 6000)
+			var faults []planted
+			pairs := map[[2]int32]bool{}
+			for n := 0; n < len(s.ops)/10_000+1; {
+				i := rng.IntN(len(s.ops))
+				if d := s.ops[i].del; d != nil && pairs[[2]int32{d.Device, d.Conv}] {
+					continue // two faults in one pair may look like one of another kind
+				}
+				if p, ok := f.plant(rng, s, i); ok {
+					faults = append(faults, p)
+					pairs[[2]int32{p.device, p.conv}] = true
+					n++
+				}
+			}
+			got, err := s.settle(Config{}, true, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := f.count(got); n != int64(len(faults)) || !got.Broken() {
+				t.Fatalf("%d found, %d planted: %+v", n, len(faults), got.LedgerSummary)
+			}
+			for _, p := range faults {
+				d := s.pop.Devices[p.device]
+				if !slices.ContainsFunc(got.Culprits, func(c rundir.Culprit) bool {
+					return c.Kind == f.kind && c.Device == d.ID && c.User == s.pop.Users[d.User].ID &&
+						c.Conv == s.pop.Convs[p.conv].ID && c.Seq == p.seq
+				}) {
+					t.Errorf("device %s, conversation %s, seq %d is not named: %+v", d.ID, s.pop.Convs[p.conv].ID, p.seq, got.Culprits)
+				}
+			}
+			for kind, n := range got.Counts { // and of nothing else is there a complaint, where the fault has no other face
+				if kind != f.kind && f.kind != "unlogged" {
+					t.Errorf("%d × %s, planted was %s", n, kind, f.kind)
+				}
+			}
+		})
+	}
+}
+
+// With room for a single entry everything is folded at once; the digests still find changed content.
+func TestFoldedContentIsStillProven(t *testing.T) {
+	rng := newRand(5)
+	s := honest(rng, world(rng, 12, 6), 600)
+	for i, o := range s.ops {
+		if o.del != nil && i > len(s.ops)/2 {
+			changed := *o.del
+			changed.BodyHash++
+			s.ops[i].del = &changed
+			got, err := s.settle(Config{MaxEntries: 1}, true, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Mismatched == 0 || got.Unverified == 0 {
+				t.Fatalf("not found: %+v", got.LedgerSummary)
+			}
+			return
+		}
+	}
+	t.Fatal("no delivery in the stream")
+}
+
+// tiny is two users with one device each and a direct conversation between them: base 2, first message seq 3.
+func tiny() *population.Population {
+	return &population.Population{
+		Users:   []population.User{{ID: "a", Devices: []int32{0}}, {ID: "b", Devices: []int32{1}}, {ID: "c", Devices: []int32{2}}},
+		Devices: []population.Device{{ID: "a1", User: 0, Connected: true}, {ID: "b1", User: 1, Connected: true}, {ID: "c1", User: 2}},
+		Convs:   []population.Conv{{ID: "ab", Members: []int32{0, 1}}, {ID: "bc", Members: []int32{1, 2}}},
+	}
+}
+
+func deliver(l *Ledger, device int32, seq int64) {
+	l.Deliver(sample.Delivery{Device: device, Seq: seq, MID: fmt.Sprint("m", seq), Kind: "msg", BodyHash: uint64(seq), Plan: seq})
+}
+
+func answered(l *Ledger, seq int64) {
+	l.Send(sample.Send{Plan: seq, Seq: seq, MID: fmt.Sprint("m", seq), BodyHash: uint64(seq), Start: 1, Done: 2})
+}
+
+func logged(t *testing.T, l *Ledger, seqs ...int64) {
+	t.Helper()
+	for _, seq := range seqs {
+		if err := l.AddLog(0, seq, fmt.Sprint("m", seq), uint64(seq), seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCases(t *testing.T) {
+	tests := []struct {
+		name           string
+		run            func(t *testing.T, l *Ledger)
+		full, exported bool
+		want           rundir.LedgerSummary
+	}{
+		{"unknown outcome, committed", func(t *testing.T, l *Ledger) {
+			l.Send(sample.Send{Plan: 3, Code: "timeout", Start: 1, Done: 2})
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Unknown: 1, Committed: 1}},
+		{"unknown outcome, not committed", func(_ *testing.T, l *Ledger) {
+			l.Send(sample.Send{Plan: 3, Code: "UNAVAILABLE", Start: 1, Done: 2})
+			l.Send(sample.Send{Plan: 4, Censored: true}) // never left the device
+		}, true, true, rundir.LedgerSummary{Unknown: 1}},
+		{"unknown outcome without an export stays unresolved", func(_ *testing.T, l *Ledger) {
+			l.Send(sample.Send{Plan: 3, Code: "disconnected", Start: 1, Done: 2})
+		}, true, false, rundir.LedgerSummary{Unknown: 1, Unresolved: 1}},
+		{"committed, and seen by nobody", func(t *testing.T, l *Ledger) {
+			l.Send(sample.Send{Plan: 3, Code: "timeout", Start: 1, Done: 2})
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Lost: 2, Messages: 1, Unknown: 1, Committed: 1}},
+		{"a tail that one device lacks", func(t *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 1, Lost: 1, Messages: 1}},
+		{"the same, interrupted", func(t *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+			logged(t, l, 3)
+		}, false, true, rundir.LedgerSummary{Expected: 2, Delivered: 1, Undelivered: 1, Messages: 1}},
+		{"the same by the replies alone", func(_ *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+		}, true, false, rundir.LedgerSummary{Expected: 2, Delivered: 1, Lost: 1, Messages: 1}},
+		{"all lack a middle one", func(t *testing.T, l *Ledger) {
+			for d := range int32(2) {
+				deliver(l, d, 3)
+				deliver(l, d, 5)
+			}
+		}, true, false, rundir.LedgerSummary{Expected: 6, Delivered: 4, Lost: 2, Messages: 3}},
+		{"seen again on the wire", func(t *testing.T, l *Ledger) {
+			for d := range int32(2) {
+				deliver(l, d, 3)
+			}
+			l.Deliver(sample.Delivery{Device: 1, Seq: 3, WireRepeat: true})
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, WireRepeats: 1}},
+		{"applied, but in no log", func(t *testing.T, l *Ledger) {
+			for d := range int32(2) {
+				deliver(l, d, 3)
+				deliver(l, d, 4)
+			}
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 4, Messages: 1, Foreign: 2}},
+		{"applied, far beyond the log", func(t *testing.T, l *Ledger) {
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			deliver(l, 1, 1<<40)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 3, Messages: 1, Foreign: 1, Unverified: 1}},
+		{"a hole in the log", func(t *testing.T, l *Ledger) {
+			for d := range int32(2) {
+				deliver(l, d, 3)
+				deliver(l, d, 4)
+			}
+			logged(t, l, 4)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 4, Messages: 1, Foreign: 2, LogGaps: 1}},
+		{"one message twice in the log", func(t *testing.T, l *Ledger) {
+			for d := range int32(2) {
+				deliver(l, d, 3)
+				l.Deliver(sample.Delivery{Device: d, Seq: 4, MID: "m4", BodyHash: 4, Plan: 3})
+			}
+			logged(t, l, 3)
+			if err := l.AddLog(0, 4, "m4", 4, 3); err != nil {
+				t.Fatal(err)
+			}
+		}, true, true, rundir.LedgerSummary{Expected: 4, Delivered: 4, Messages: 2, LoggedTwice: 1}},
+		{"the log holds other content than everybody saw", func(t *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			if err := l.AddLog(0, 3, "m3", 99, 3); err != nil {
+				t.Fatal(err)
+			}
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"the first to tell was wrong", func(t *testing.T, l *Ledger) {
+			l.Deliver(sample.Delivery{Device: 0, Seq: 3, MID: "m3", BodyHash: 99, Plan: 3})
+			deliver(l, 1, 3)
+			answered(l, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"the first to tell was wrong, as the log shows", func(t *testing.T, l *Ledger) {
+			l.Deliver(sample.Delivery{Device: 0, Seq: 3, MID: "m3", BodyHash: 99, Plan: 3})
+			deliver(l, 1, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"two disagree, and nobody knows", func(t *testing.T, l *Ledger) {
+			l.Deliver(sample.Delivery{Device: 0, Seq: 3, MID: "m3", BodyHash: 99, Plan: 3})
+			deliver(l, 1, 3)
+		}, true, false, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"two sends, one seq", func(_ *testing.T, l *Ledger) {
+			answered(l, 3)
+			l.Send(sample.Send{Plan: 4, Seq: 3, MID: "m4", BodyHash: 4, Start: 1, Done: 2})
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+		}, true, false, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"a refused send is in no log", func(_ *testing.T, l *Ledger) {
+			l.Send(sample.Send{Plan: 3, Code: "NOT_MEMBER", Start: 1, Done: 2})
+		}, true, true, rundir.LedgerSummary{}},
+		{"from before the run", func(_ *testing.T, l *Ledger) { deliver(l, 0, 1) }, true, true, rundir.LedgerSummary{}},
+		{"nobody we know", func(_ *testing.T, l *Ledger) {
+			l.Deliver(sample.Delivery{Device: 77, Seq: 3})
+			l.Deliver(sample.Delivery{Conv: 77, Seq: 3})
+			l.Send(sample.Send{Conv: -1, Start: 1})
+			l.Deliver(sample.Delivery{Device: 2, Conv: 1, Seq: 3}) // a member's device that is not online
+		}, true, true, rundir.LedgerSummary{Foreign: 4}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(tiny(), Config{})
+			tt.run(t, l)
+			got := l.Settle(tt.full, tt.exported)
+			tt.want.Settled, tt.want.Exported = tt.full, tt.exported
+			tt.want.Pairs, tt.want.BytesUsed = 3, got.BytesUsed
+			if got.LedgerSummary != tt.want {
+				t.Errorf("got  %+v\nwant %+v\n%+v", got.LedgerSummary, tt.want, got.Culprits)
+			}
+			if got.BytesUsed <= 0 {
+				t.Error("no memory use is told")
+			}
+		})
+	}
+}
+
+func TestExportOutOfOrderIsRefused(t *testing.T) {
+	l := New(tiny(), Config{})
+	logged(t, l, 3)
+	if err := l.AddLog(0, 3, "m3", 3, 3); err == nil {
+		t.Error("the same seq again was taken")
+	}
+	if err := l.AddLog(0, 1<<40, "m", 3, 3); err == nil {
+		t.Error("an impossible hole was taken")
+	}
+	if err := l.AddLog(1, 3, "m", 3, 4); err != nil {
+		t.Error(err)
+	}
+	if err := l.AddLog(0, 4, "m4", 4, 5); err == nil {
+		t.Error("a conversation that came twice was taken")
+	}
+}
+
+// An export that breaks off anywhere is as good as none: the rest is taken from what devices told.
+func TestBrokenExport(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := newRand(rapid.Uint64().Draw(t, "seed"))
+		s := honest(rng, world(rng, 10, 5), 200)
+		l := New(s.pop, Config{MaxEntries: rapid.Int64Range(1, 400).Draw(t, "entries")})
+		s.feed(l)
+		all := s.log
+		s.log = nil
+		stop := rapid.IntRange(0, len(all)).Draw(t, "rows")
+		rows := slices.Clone(all)
+		slices.SortStableFunc(rows, func(a, b message) int { return int(a.conv - b.conv) })
+		s.log = rows[:stop]
+		if err := s.export(l); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Settle(true, false); got.Broken() || got.Expected != got.Delivered {
+			t.Fatalf("%+v", got)
+		}
+	})
+}
+
+// naive judges one pair by the plain definition: each seq of the log once, in order.
+func naive(applied []int64, base, head int64) (lost, dup, reordered int64) {
+	seen := map[int64]bool{}
+	top := base
+	for _, s := range applied {
+		switch {
+		case seen[s]:
+			dup++
+		case s < top:
+			reordered++
+		}
+		seen[s] = true
+		top = max(top, s)
+	}
+	for s := base + 1; s <= head; s++ {
+		if !seen[s] {
+			lost++
+		}
+	}
+	return lost, dup, reordered
+}
+
+// Whatever a device applies, the counts are those of the plain definition.
+func TestCountsAgreeWithTheDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const base, head = 2, 14
+		l := New(tiny(), Config{MaxEntries: rapid.Int64Range(1, 40).Draw(t, "entries")})
+		var want rundir.LedgerSummary
+		for d := range int32(2) {
+			applied := rapid.SliceOfN(rapid.Int64Range(base+1, head), 0, 30).Draw(t, "applied")
+			lost, dup, re := naive(applied, base, head)
+			want.Lost, want.Duplicated, want.Reordered = want.Lost+lost, want.Duplicated+dup, want.Reordered+re
+			for _, seq := range applied {
+				deliver(l, d, seq)
+			}
+		}
+		for seq := int64(base + 1); seq <= head; seq++ {
+			if err := l.AddLog(0, seq, fmt.Sprint("m", seq), uint64(seq), seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := l.Settle(true, true)
+		if got.Lost != want.Lost || got.Duplicated != want.Duplicated || got.Reordered != want.Reordered || got.Mismatched != 0 {
+			t.Fatalf("got %+v\nwant %+v", got.LedgerSummary, want)
+		}
+	})
+}
+
+// A member who may see only a part is expected to see only that, and nothing else.
+func TestMembershipBySeq(t *testing.T) {
+	sees := func(_, user int32, seq int64) bool { return user != 1 || seq != 4 }
+	l := New(tiny(), Config{Member: sees})
+	for seq := int64(3); seq <= 5; seq++ {
+		deliver(l, 0, seq)
+		if seq != 4 {
+			deliver(l, 1, seq)
+		}
+	}
+	deliver(l, 1, 4)
+	logged(t, l, 3, 4, 5)
+	got := l.Settle(true, true)
+	if got.Expected != 5 || got.Delivered != 5 || got.Leaked != 1 || got.Lost != 0 {
+		t.Errorf("%+v", got.LedgerSummary)
+	}
+}
+
+// Devices report at the same time; the race detector looks on.
+func TestConcurrentReports(t *testing.T) {
+	rng := newRand(3)
+	s := honest(rng, world(rng, 30, 80), 3000)
+	l := New(s.pop, Config{MaxEntries: 1000})
+	queues := map[int32][]op{}
+	for _, o := range s.ops {
+		if o.send != nil {
+			queues[-1] = append(queues[-1], o)
+		} else {
+			queues[o.del.Device] = append(queues[o.del.Device], o)
+		}
+	}
+	var wg sync.WaitGroup
+	for _, q := range queues {
+		wg.Go(func() { (&stream{ops: q}).feed(l) })
+	}
+	wg.Go(func() {
+		for range 50 {
+			l.Summary()
+		}
+	})
+	wg.Wait()
+	if err := s.export(l); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Settle(true, true); got.Broken() || got.Delivered != s.expected() {
+		t.Errorf("%+v", got.LedgerSummary)
+	}
+}
+
+func TestCulpritsAreBounded(t *testing.T) {
+	l := New(tiny(), Config{})
+	deliver(l, 0, 3)
+	for range 1000 {
+		deliver(l, 0, 3)
+		l.Deliver(sample.Delivery{Device: 0, Conv: 1, Seq: 3})
+	}
+	got := l.Settle(true, false)
+	if got.Duplicated != 1000 || got.Leaked != 1000 || len(got.Culprits) != maxCulprits {
+		t.Errorf("duplicated %d, leaked %d, named %d", got.Duplicated, got.Leaked, len(got.Culprits))
+	}
+	if got.Counts["duplicated"] != 1000 {
+		t.Errorf("counts %v", got.Counts)
+	}
+}
+
+func TestGapsAndUnknownsAreBounded(t *testing.T) {
+	l := New(tiny(), Config{})
+	for i := range int64(maxGaps + 100) {
+		deliver(l, 0, 3+2*i)
+	}
+	if n := l.gaps.Load(); n != maxGaps {
+		t.Errorf("%d gaps are kept", n)
+	}
+	l.unknown.room = 100
+	for i := range int64(105) {
+		l.unknown.add(i)
+	}
+	if n := len(l.Unknown()); n != 100 {
+		t.Errorf("%d unknown outcomes are kept", n)
+	}
+	if n := l.Summary().Unknown; n != 105 {
+		t.Errorf("%d unknown outcomes are counted", n)
+	}
+	if got := l.Settle(true, true); got.Unresolved != 5 {
+		t.Errorf("%d are unresolved, 5 were not kept", got.Unresolved)
+	}
+}
+
+// BenchmarkDeliver is the cost of one delivery at the size of the baseline's groups.
+func BenchmarkDeliver(b *testing.B) {
+	rng := newRand(1)
+	pop := world(rng, 2000, 3000)
+	l := New(pop, Config{})
+	head := make([]int64, len(pop.Convs))
+	devices := make([][]int32, len(pop.Convs))
+	for c := range head {
+		head[c], devices[c] = int64(len(pop.Convs[c].Members)), online(pop, int32(c))
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	n := 0
+	for n < b.N {
+		c := int32(rng.IntN(len(head)))
+		head[c]++
+		for _, d := range devices[c] {
+			l.Deliver(sample.Delivery{Device: d, Conv: c, Seq: head[c], MID: "0190b5c0-0000-7000-8000-000000000000", Kind: "msg",
+				BodyHash: uint64(head[c]), Plan: head[c]})
+			n++
+		}
+	}
+	b.StopTimer()
+	s := l.Summary()
+	if s.Delivered > 0 {
+		b.ReportMetric(float64(s.BytesUsed)/float64(s.Delivered), "B/delivery")
+	}
+}
