@@ -74,6 +74,7 @@ func (f *flagSet) parse(args []string) error {
 		}
 		if err := f.Set(name, value); err != nil {
 			f.badf("-%s %s: must be %s", name, value, kindOf(fl))
+			_ = fl.Value.Set(fl.DefValue) // so that no second complaint is about what Set left behind
 		}
 	}
 	return nil

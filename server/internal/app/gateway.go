@@ -54,10 +54,10 @@ var (
 	errParentGone = errors.New("the parent process has gone")
 )
 
-// runGateway runs until ctx ends, an administrator drains it, the parent goes, or a listener fails. The error is nil
+// runGateway runs until asked ends, an administrator drains it, the parent goes, or a listener fails. The error is nil
 // unless it could not start or failed.
-func runGateway(ctx context.Context, c *config, parent io.Reader, stdout, stderr io.Writer) error {
-	ctx, end := context.WithCancelCause(ctx)
+func runGateway(asked context.Context, c *config, parent io.Reader, stdout, stderr io.Writer) error {
+	ctx, end := context.WithCancelCause(asked)
 	defer end(nil)
 	p := &process{cfg: c, log: newLog(stderr, c.logLevel, c.gatewayID), end: end}
 	if err := p.start(ctx); err != nil {
@@ -73,8 +73,11 @@ func runGateway(ctx context.Context, c *config, parent io.Reader, stdout, stderr
 			defer pipe.Close()
 		}
 	}
-	ready, err := json.Marshal(map[string]string{
-		"listening": p.deviceL.Addr().String(), "admin": p.adminL.Addr().String(), "gateway": c.gatewayID})
+	ready, err := json.Marshal(struct {
+		Listening string `json:"listening"`
+		Admin     string `json:"admin"`
+		Gateway   string `json:"gateway"`
+	}{p.deviceL.Addr().String(), p.adminL.Addr().String(), c.gatewayID})
 	if err == nil {
 		_, err = fmt.Fprintf(stdout, "%s\n", ready)
 	}
@@ -91,7 +94,7 @@ func runGateway(ctx context.Context, c *config, parent io.Reader, stdout, stderr
 		return nil
 	}
 	p.stop(c.drain)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, errDrained) {
+	if asked.Err() != nil || errors.Is(cause, errDrained) {
 		return nil
 	}
 	return cause
