@@ -148,7 +148,7 @@ func (f *forecast) message(a Arrival) {
 	item := entry{a.At, t.head, frame - len(`{"t":"event","ev":}`)}
 	if f.counts(a.At) {
 		f.count.messages++
-		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TSent, RID: f.rid, Conv: conv.ID, Seq: t.head, MID: f.mid}))
+		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TSent, RID: f.rid, Conv: conv.ID, Seq: t.head, MID: f.mid, Epoch: 1}))
 	}
 	for i := range t.pairs {
 		p := &t.pairs[i]
@@ -221,7 +221,7 @@ func (f *forecast) sync(t *talk, p *pair, now time.Duration) {
 	}
 	if f.counts(missing[0].at) {
 		f.count.syncs++
-		reply := wire.Frame{T: wire.TSynced, RID: f.rid, Conv: f.plan.pop.Convs[t.conv].ID, Head: t.head, NextAfter: t.head}
+		reply := wire.Frame{T: wire.TSynced, RID: f.rid, Conv: f.plan.pop.Convs[t.conv].ID, Head: t.head, NextAfter: t.head, Epoch: 1}
 		bytes := f.size(&reply) + len(missing) - 1 // commas
 		for _, m := range missing {
 			bytes += m.bytes

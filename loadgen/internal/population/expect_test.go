@@ -82,7 +82,7 @@ func bruteForce(p *Plan, ridBytes int) Expected {
 			Sender: p.pop.Users[p.pop.Devices[a.Device].User].ID, Body: strings.Repeat("b", p.s.Load.BodyBytes), At: 1_800_000_000_123}})
 		if b.within(a.At) {
 			window++
-			b.down("sent", a.At, wire.Frame{T: wire.TSent, RID: b.rid, Conv: c.ID, Seq: seq, MID: a.CMID})
+			b.down("sent", a.At, wire.Frame{T: wire.TSent, RID: b.rid, Conv: c.ID, Seq: seq, MID: a.CMID, Epoch: 1})
 		}
 	}
 	for conv, log := range logs {
@@ -150,7 +150,7 @@ func (b *brute) pair(conv, device int32, log []message) {
 		}
 	}
 	sync := func(head int64, now time.Duration) {
-		reply := wire.Frame{T: wire.TSynced, RID: b.rid, Conv: missing[0].ev.Conv, Head: head, NextAfter: head}
+		reply := wire.Frame{T: wire.TSynced, RID: b.rid, Conv: missing[0].ev.Conv, Head: head, NextAfter: head, Epoch: 1}
 		for _, m := range missing {
 			reply.Events = append(reply.Events, m.ev)
 		}
