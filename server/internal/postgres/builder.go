@@ -69,10 +69,7 @@ func (b *builder) addConv(c *PopulationConv) error {
 		if err := b.validID(u); err != nil {
 			return err
 		}
-		seq := int64(i + 1)
-		b.events = append(b.events, []any{c.ID, seq, "join", c.Members[0], u, int64(0)})
-		b.periods = append(b.periods, []any{c.ID, u, seq})
-		b.inbox = append(b.inbox, []any{u, c.ID})
+		b.member(c.ID, u, int64(i+1), c.Members[0])
 	}
 	b.conversations = append(b.conversations, []any{c.ID, c.Kind, c.Mode, int64(len(c.Members) + 1), b.ns})
 	if c.Kind == "direct" {
@@ -80,6 +77,13 @@ func (b *builder) addConv(c *PopulationConv) error {
 	}
 	b.rows += 1 + 3*len(c.Members)
 	return nil
+}
+
+// member collects a join at seq, brought about by a user.
+func (b *builder) member(conv, user string, seq int64, by string) {
+	b.events = append(b.events, []any{conv, seq, "join", by, user, int64(0)})
+	b.periods = append(b.periods, []any{conv, user, seq})
+	b.inbox = append(b.inbox, []any{user, conv})
 }
 
 // flush copies what was collected.

@@ -135,7 +135,8 @@ ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until`
 const lapsedSQL = `
 WITH dead AS (
     SELECT gateway_id FROM gateways
-    WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' FOR UPDATE SKIP LOCKED
+    WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' AND gateway_id <> $2
+    FOR UPDATE SKIP LOCKED
 ), gone AS (
     DELETE FROM routes WHERE device_id IN (
         SELECT device_id FROM routes WHERE gateway_id IN (SELECT gateway_id FROM dead)
@@ -149,7 +150,7 @@ func (s *Store) RenewLease(ctx context.Context, gateway string, ttl time.Duratio
 	if _, err := s.pool.Exec(ctx, renewSQL, gateway, ttl.Microseconds()); err != nil {
 		return interpret(err)
 	}
-	_, err := s.pool.Exec(ctx, lapsedSQL, ttl.Microseconds())
+	_, err := s.pool.Exec(ctx, lapsedSQL, ttl.Microseconds(), gateway)
 	return interpret(err)
 }
 
