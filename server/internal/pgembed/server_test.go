@@ -256,8 +256,8 @@ func TestKeep(t *testing.T) {
 	if !exists(filepath.Join(s.DataDir, "PG_VERSION")) {
 		t.Error("the data directory is gone")
 	}
-	if exists(filepath.Join(s.DataDir, "postmaster.pid")) {
-		t.Error("it was not shut down")
+	if log, err := os.ReadFile(s.LogFile); err != nil || !strings.Contains(string(log), "fast shutdown") {
+		t.Errorf("it was not shut down in order: %v\n%s", err, log)
 	}
 }
 
@@ -279,11 +279,13 @@ func TestExitedWhenPostgresDies(t *testing.T) {
 	}
 }
 
-// owner starts this test binary as a process that owns a server in base.
+// owner starts this test binary as a process that owns a server in base. It
+// leads a process group, which kill ends as a whole.
 func owner(t *testing.T, base string) (cmd *exec.Cmd, says *bufio.Reader) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), ownerEnv+"="+base)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -293,6 +295,14 @@ func owner(t *testing.T, base string) (cmd *exec.Cmd, says *bufio.Reader) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	return cmd, bufio.NewReader(out)
+}
+
+// kill ends the owner and all that a terminal's signal would reach with it.
+func kill(t *testing.T, owner *exec.Cmd) {
+	t.Helper()
+	if err := syscall.Kill(-owner.Process.Pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestKilledOwnerLeavesNothing(t *testing.T) {
@@ -306,9 +316,7 @@ func TestKilledOwnerLeavesNothing(t *testing.T) {
 	if !listening(port) || len(serverDirs(t, base)) != 1 {
 		t.Fatal("the owner's server does not run")
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	kill(t, cmd)
 	await(t, "the postmaster has gone", func() bool { return !listening(port) })
 	await(t, "its directories are removed", func() bool { return len(serverDirs(t, base)) == 0 && !exists(socket) })
 }
@@ -323,9 +331,7 @@ func TestOwnerKilledInMidStartLeavesNothing(t *testing.T) {
 				dirs := serverDirs(t, base)
 				return len(dirs) == 1 && exists(filepath.Join(dirs[0], file))
 			})
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			kill(t, cmd)
 			await(t, "its directory is removed", func() bool { return len(serverDirs(t, base)) == 0 })
 		})
 	}
