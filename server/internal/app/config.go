@@ -122,7 +122,7 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 	c.environment = cmp.Or(c.environment, env["IM_ENVIRONMENT"])
 	c.gatewayID = cmp.Or(c.gatewayID, env["IM_GATEWAY_ID"], defaultID())
 	if c.ackDelay == 0 {
-		c.ackDelay = min(3*time.Second, c.grace*3/4)
+		c.ackDelay = max(time.Millisecond, min(3*time.Second, c.grace*3/4))
 	}
 	c.checkPlaces(f)
 	c.checkTuning(f)
@@ -161,12 +161,14 @@ func checkDB(f *flagSet, url string) {
 	}
 }
 
+const minGrace = 10 * time.Millisecond
+
 func (c *config) checkTuning(f *flagSet) {
 	for _, d := range []struct {
 		name       string
 		value, min time.Duration
 	}{
-		{"drain", c.drain, 0}, {"lease", c.lease, time.Second}, {"sweep", c.sweep, 0}, {"grace", c.grace, 10 * time.Millisecond},
+		{"drain", c.drain, 0}, {"lease", c.lease, time.Second}, {"sweep", c.sweep, 0}, {"grace", c.grace, minGrace},
 		{"hint-window", c.hintWindow, 0}, {"heartbeat", c.heartbeat, time.Second}, {"ack-delay", c.ackDelay, time.Millisecond},
 		{"send-linger", c.sendLinger, 0}, {"ack-window", c.ackWindow, 0}, {"announce-linger", c.busLinger, 0},
 	} {
@@ -188,7 +190,7 @@ func (c *config) checkTuning(f *flagSet) {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
 	f.need(c.sendConns > c.sendWorkers, "send-conns", "more than -send-workers: messages to a locked conversation wait on a connection of their own")
-	f.need(c.grace > c.ackDelay, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
+	f.need(c.grace > c.ackDelay || c.grace < minGrace, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
 }
 
 // readKey reads the key of the devices' tokens; nil after a problem was noted.

@@ -1,0 +1,190 @@
+package app
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"pgregory.net/rapid"
+
+	"imbench/server/wire"
+)
+
+const goodDB = "postgres://u@127.0.0.1/none"
+
+// All that is wrong is said at once, a line each, and nothing twice.
+func TestAllThatIsWrongAtOnce(t *testing.T) {
+	code, stdout, stderr := run(t, []string{"IM_TOKEN_KEY=abc", "IM_ADMIN_TOKEN=short"}, "-grase", "4s", "-sweep", "1", "-queue", "1",
+		"-queue-bytes=many", "-listen", "8080", "-environment", "a b", "-tls-cert", "x", "-no-such-thing=1", "-migrate=maybe", "extra", "-log-level")
+	want := `server: -grase: there is no such flag, did you mean -grace?
+server: -sweep 1: must be a duration with its unit, such as 1s
+server: -queue-bytes many: must be a whole number, such as 1048576
+server: -no-such-thing: there is no such flag
+server: -migrate maybe: must be true or false
+server: "extra": unexpected argument, flags start with -
+server: -log-level: a value must follow
+server: -db: the database is missing; give postgres://user@host/name here or in DATABASE_URL
+server: -listen 8080: must be host:port, such as 127.0.0.1:8080 or :8080
+server: -environment a b: must be 1 to 64 of [A-Za-z0-9._-], such as staging
+server: -queue 1: must be from 4 to 65536
+server: IM_TOKEN_KEY: the token key is not hexadecimal; 64 or more hexadecimal digits are right (openssl rand -hex 32)
+server: IM_ADMIN_TOKEN: the admin token has 5 characters; 16 or more are right (openssl rand -hex 32)
+server: -tls-cert and -tls-key: give both or none
+server: -help lists the flags
+`
+	if code != exitUsage || stdout != "" || stderr != want {
+		t.Errorf("%d %q\n%s\nwant\n%s", code, stdout, stderr, want)
+	}
+}
+
+func TestConfigRefuses(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-grace", "2s", "-ack-delay", "2s"}, "-grace 2s: must be longer than -ack-delay"},
+		{[]string{"-grace", "0s"}, "-grace 0s: must be from 10ms"},
+		{[]string{"-sweep", "-1s"}, "-sweep -1s: must be from 0s"},
+		{[]string{"-hint-above", "0"}, "-hint-above 0: must be 1 or more"},
+		{[]string{"-send-conns", "2", "-send-workers", "2"}, "-send-conns 2: must be more than -send-workers"},
+		{[]string{"-db", "postgres://u:pw@h:port/x"}, "-db: "},
+		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},
+		{[]string{"-token-key-file", "/does/not/exist"}, "-token-key-file /does/not/exist: cannot be read"},
+		{[]string{"-tls-cert", "/none", "-tls-key", "/none"}, "-tls-cert /none, -tls-key /none: open"},
+		{[]string{"-log-level", "loud"}, "-log-level loud: must be "},
+		{[]string{"-listen", "127.0.0.1:99999"}, "-listen 127.0.0.1:99999: must be"},
+		{[]string{"serve"}, `"serve": `},
+	} {
+		args := append([]string{"-db", goodDB}, c.args...)
+		if c.args[0] == "serve" {
+			args = c.args
+		}
+		code, _, stderr := run(t, testEnv, args...)
+		if lines := strings.Split(stderr, "\n"); code != exitUsage || !strings.HasPrefix(stderr, "server: "+c.want) || len(lines) != 3 {
+			t.Errorf("%v: %d %s, want %s", c.args, code, stderr, c.want)
+		}
+		if strings.Contains(stderr, "pw@") {
+			t.Errorf("%v: the password is shown: %s", c.args, stderr)
+		}
+	}
+}
+
+func TestConfigGood(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(testKey+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"-db", goodDB, "-token-key-file", key},
+		{"--db=" + goodDB, "-token-key-file=" + key, "-grace", "1s", "-hint-window", "0", "-migrate=false", "-log-level", "debug"},
+		// What a scenario's file maps to flags.
+		{"-db", goodDB, "-token-key-file", key, "-grace", "4s", "-sweep", "1s", "-queue", "64", "-hint-above", "200", "-open-only-above", "1000",
+			"-hint-window", "200ms", "-admission", "1000", "-send-linger", "1ms", "-ack-window", "20ms"},
+	} {
+		if code, stdout, stderr := run(t, nil, append([]string{"check-config"}, args...)...); code != exitOK || stdout != "the configuration is good\n" || stderr != "" {
+			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+		}
+	}
+}
+
+// The delay that devices are told stays below the grace, whatever the grace.
+func TestAckDelayFollowsGrace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		grace := time.Duration(rapid.Int64Range(int64(10*time.Millisecond), int64(time.Hour)).Draw(t, "grace"))
+		c, _, err := parseConfig([]string{"-db", goodDB, "-grace", grace.String()}, envMap(testEnv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ackDelay <= 0 || c.ackDelay >= c.grace || c.ackDelay > 3*time.Second {
+			t.Fatalf("ack delay %v with grace %v", c.ackDelay, c.grace)
+		}
+	})
+}
+
+func TestHelp(t *testing.T) {
+	const password = "not-for-the-screen"
+	env := append([]string{"DATABASE_URL=postgres://u:" + password + "@h/x"}, testEnv...)
+	for _, args := range [][]string{{"-help"}, {"-h"}, {"--help"}, {"token", "-help"}, {"migrate", "-h"}, {"check-config", "-h"}} {
+		code, stdout, stderr := run(t, env, args...)
+		if code != exitOK || stderr != "" || !strings.Contains(stdout, "Flags:\n  -") {
+			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+		}
+		if strings.Contains(stdout, password) || strings.Contains(stdout, testKey) {
+			t.Errorf("%v shows a secret", args)
+		}
+	}
+}
+
+func TestDefaultIDIsValidAndNew(t *testing.T) {
+	a, b := defaultID(), defaultID()
+	if !wire.ValidID(a) || a == b {
+		t.Errorf("%q, %q", a, b)
+	}
+}
+
+// certificate writes a self-signed certificate for the loopback and its key.
+func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "imbench test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if err := os.WriteFile(certFile, certPEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pool = x509.NewCertPool()
+	pool.AppendCertsFromPEM(certPEM)
+	return certFile, keyFile, pool
+}
+
+func TestTLS(t *testing.T) {
+	url, _ := newDatabase(t)
+	certFile, keyFile, pool := certificate(t)
+	r := start(t, testEnv, nil, "-db", url, "-tls-cert", certFile, "-tls-key", keyFile)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	resp, err := client.Get("https://" + r.Listen + "/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != 200 {
+		t.Errorf("readyz: %d", resp.StatusCode)
+	}
+	r.call("POST", "/admin/v1/populations", population, 201, nil)
+	dialer := &websocket.Dialer{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	a, b := r.connect("t-u1-d1", dialer, "wss"), r.connect("t-u2-d1", dialer, "wss")
+	if f := a.ask(wire.Request{T: wire.TSend, RID: "1", Conv: "t-g1", CMID: "c-1", Body: "hello"}); f.T != wire.TSent {
+		t.Errorf("sent %+v", f)
+	}
+	if f := b.next(); f.T != wire.TEvent || f.Ev.Body != "hello" {
+		t.Errorf("got %+v", f)
+	}
+}
