@@ -9,8 +9,8 @@ import (
 	"imbench/reports/rundir"
 )
 
-// ridBytes is the length of a device's request ids, which the payload predictions need.
-const ridBytes = 0
+// ridBytes is the length of a device's request ids (a letter and three base-36 digits), which the payload predictions need.
+const ridBytes = 4
 
 // modelInputs are the rules of a scenario in the model's terms. Lengths of ids come from the population.
 func modelInputs(sc *scenario.Scenario, pop *population.Population) capacity.RunInputs {
