@@ -1,0 +1,319 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"imbench/server/internal/im"
+	"imbench/server/internal/im/storetest"
+)
+
+var ana = im.Principal{User: "ana", Device: "ana-d", Install: 1}
+
+// withChat is a store with one direct conversation "c" of ana and ben.
+func withChat(t *testing.T, change ...func(*Config)) fixture {
+	t.Helper()
+	f := fixture{openTest(t, change...)}
+	err := f.Provision(t.Context(), []storetest.User{{ID: "ana", Devices: []string{"ana-d"}}, {ID: "ben", Devices: []string{"ben-d"}}},
+		[]storetest.Conv{{ID: "c", Kind: "direct", Mode: im.Push, Members: []string{"ana", "ben"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f fixture) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	if _, err := f.pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f fixture) sendOne(t *testing.T, cmid string) im.SendResult {
+	t.Helper()
+	res, err := f.SendBatch(t.Context(), []im.SendReq{{From: ana, Conv: "c", CMID: cmid, Body: "x"}}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res[0]
+}
+
+func TestMigrateAtOnceAndAgain(t *testing.T) {
+	t.Parallel()
+	s := openTest(t)
+	if _, err := s.pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE 'DROP SCHEMA ' || current_schema() || ' CASCADE; CREATE SCHEMA ' || current_schema(); END $$`); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := Migrate(context.Background(), s.pool); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	var n int
+	if err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM schema_migrations`).Scan(&n); err != nil || n != 3 {
+		t.Errorf("%d migrations are recorded, %v", n, err)
+	}
+	if _, err := s.pool.Exec(t.Context(), `INSERT INTO schema_migrations (version) VALUES (99)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := Migrate(t.Context(), s.pool); err == nil || !strings.Contains(err.Error(), "newer binary") {
+		t.Errorf("a newer schema: %v", err)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	t.Parallel()
+	if _, err := Open(t.Context(), Config{URL: "postgres://127.0.0.1:1/none?connect_timeout=1"}); !errors.Is(err, im.ErrUnavailable) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	if _, err := Open(t.Context(), Config{URL: "postgres://%"}); err == nil || errors.Is(err, im.ErrUnavailable) {
+		t.Errorf("a malformed URL: %v", err)
+	}
+}
+
+// TestCheckStuckTransactionFrees is 04-stuck-transaction-frees: a transaction left open is ended by the idle timeout,
+// and the conversation accepts sends again. Its control is the same transaction without the timeout, which blocks them.
+func TestCheckStuckTransactionFrees(t *testing.T) {
+	t.Parallel()
+	f, ctx := withChat(t, func(c *Config) { c.LockTimeout = 50 * time.Millisecond }), t.Context()
+	tx, err := f.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT 1 FROM conversations FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if r := f.sendOne(t, "k"); r.Err != im.ErrBusy {
+			t.Fatalf("while the lock is held: %v", r.Err)
+		}
+	}
+	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 100`); err != nil {
+		t.Fatal(err)
+	}
+	for f.sendOne(t, "k").Err == im.ErrBusy { // go test's own timeout is the bound
+	}
+	if r := f.sendOne(t, "k"); r.Err != nil || r.Seq != 3 || !r.Dup {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
+// TestCheckControlSequenceGaps is 04-control-sequence-gaps: numbers of a database sequence have gaps after rollbacks;
+// ours, taken under the conversation's lock, have none (04-seq-gapless).
+func TestCheckControlSequenceGaps(t *testing.T) {
+	t.Parallel()
+	f, ctx := fixture{openTest(t)}, t.Context()
+	f.exec(t, `CREATE TABLE naive (seq bigserial PRIMARY KEY, body text)`)
+	for i := range 10 {
+		tx, err := f.pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(ctx, `INSERT INTO naive (body) VALUES ('x')`); err != nil {
+			t.Fatal(err)
+		}
+		if i%4 == 0 {
+			err = tx.Rollback(ctx)
+		} else {
+			err = tx.Commit(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var rows, last int
+	if err := f.pool.QueryRow(ctx, `SELECT count(*), max(seq) FROM naive`).Scan(&rows, &last); err != nil || rows != 7 || last != 10 {
+		t.Errorf("%d rows, max %d, %v; want 7 and 10", rows, last, err)
+	}
+}
+
+// TestCheckControlCheckThenInsert is 04-control-check-then-insert-duplicates: 32 sessions that look for a key, all
+// before any of them inserts it, write it 32 times where no constraint and no lock stands in the way.
+func TestCheckControlCheckThenInsert(t *testing.T) {
+	t.Parallel()
+	f := fixture{openTest(t, func(c *Config) { c.Conns = 32 })}
+	f.exec(t, `CREATE TABLE naive (cmid text)`)
+	var looked, inserted sync.WaitGroup
+	looked.Add(32)
+	for range 32 {
+		inserted.Go(func() {
+			err := pgx.BeginFunc(context.Background(), f.pool, func(tx pgx.Tx) error {
+				var n int
+				err := tx.QueryRow(context.Background(), `SELECT count(*) FROM naive WHERE cmid = 'k'`).Scan(&n)
+				looked.Done()
+				looked.Wait()
+				if err != nil || n > 0 {
+					return err
+				}
+				_, err = tx.Exec(context.Background(), `INSERT INTO naive VALUES ('k')`)
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	inserted.Wait()
+	var n int
+	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM naive`).Scan(&n); err != nil || n != 32 {
+		t.Errorf("%d rows, %v", n, err)
+	}
+}
+
+func TestTombstoneExpiresAKey(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	f.exec(t, `INSERT INTO idem_tombstones VALUES ('c', 'ana', 'old', now() + interval '1 day')`)
+	if r := f.sendOne(t, "old"); r.Err != im.ErrExpired {
+		t.Errorf("%+v", r)
+	}
+	if r := f.sendOne(t, "new"); r.Err != nil || r.Seq != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestNewEpochReplacesCursors(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	for i := range 5 {
+		f.sendOne(t, fmt.Sprint(i))
+	}
+	ack := func(seq int64, epoch int32) im.AckResult {
+		t.Helper()
+		res, err := f.AckBatch(t.Context(), []im.AckReq{{From: ana, Conv: "c", Seq: seq, Epoch: epoch}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res[0]
+	}
+	if r := ack(7, 1); r.Err != nil || r.Delivered != 7 {
+		t.Fatalf("%+v", r)
+	}
+	f.exec(t, `UPDATE conversations SET epoch = 2`)
+	if r := ack(7, 1); r.Err != im.ErrEpochChanged {
+		t.Errorf("the old epoch: %+v", r)
+	}
+	if _, err := f.Sync(t.Context(), im.SyncReq{From: ana, Conv: "c", After: 7, Epoch: 1}); err != im.ErrEpochChanged {
+		t.Errorf("sync of the old epoch: %v", err)
+	}
+	if list, _, err := f.Convs(t.Context(), ana, "", 0); err != nil || list[0].Delivered != 0 || list[0].Epoch != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if r := ack(3, 2); r.Err != nil || r.Delivered != 3 {
+		t.Errorf("the new epoch: %+v", r)
+	}
+	if r := f.sendOne(t, "later"); r.Epoch != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestRetentionMovesTheStart: events below min_seq are not served, and sync says where the log starts.
+func TestRetentionMovesTheStart(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	for i := range 5 {
+		f.sendOne(t, fmt.Sprint(i))
+	}
+	f.exec(t, `UPDATE conversations SET min_seq = 5`)
+	page, err := f.Sync(t.Context(), im.SyncReq{From: ana, Conv: "c"})
+	if err != nil || page.MinSeq != 5 || len(page.Events) != 3 || page.Events[0].Seq != 5 {
+		t.Errorf("%+v, %v", page, err)
+	}
+}
+
+// TestCheckHistoryUsesPK is 04-history-uses-pk: a page of a log is an index scan that reads no more than the page.
+func TestCheckHistoryUsesPK(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	f.exec(t, `INSERT INTO events (conv_id, seq, kind, sender_user, client_msg_id, body, msg_no)
+		SELECT 'c', n, 'msg', 'ana', 'k' || n, 'x', n - 2 FROM generate_series(3, 20000) n`)
+	f.exec(t, `UPDATE conversations SET next_seq = 20001`)
+	f.exec(t, `INSERT INTO membership_periods VALUES ('c', 'late', 19000)`)
+	f.exec(t, `ANALYZE events, membership_periods, conversations`)
+	for user, after := range map[string]int64{"ana": 10000, "late": 0} {
+		rows, err := f.pool.Query(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) "+syncSQL, "c", user, after, 101)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := strings.Join(lines, "\n")
+		if !strings.Contains(plan, "events_pkey") || strings.Contains(plan, "Seq Scan on events") || strings.Contains(plan, "Rows Removed by Filter: 1") {
+			t.Errorf("%s:\n%s", user, plan)
+		}
+	}
+}
+
+func TestSendRefusesASnapshotFromBeforeTheLock(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	err := pgx.BeginTxFunc(t.Context(), f.send, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), sendSQL, []string{"c"}, []string{"ana"}, []string{"d"}, []string{"k"}, [][]byte{{1}}, [][16]byte{{1}}, []string{"x"}, false)
+		return err
+	})
+	var pe *pgconn.PgError
+	if !errors.As(err, &pe) || pe.Code != "25001" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDBStats(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	st, err := f.DBStats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st.Version == "" || st.Commits == 0 || st.WALBytes == 0 || st.Settings["fsync"] == "" || st.Settings["max_wal_size"] == "" {
+		t.Errorf("%+v", st)
+	}
+	for _, table := range []string{"events", "device_cursors", "conversations", "routes"} {
+		if _, ok := st.Tables[table]; !ok {
+			t.Errorf("%s is missing", table)
+		}
+	}
+}
+
+func TestInterpret(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code, constraint string
+		want             error
+	}{
+		{"08006", "", im.ErrUnavailable}, {"57P01", "", im.ErrUnavailable}, {"57014", "", im.ErrUnavailable},
+		{"53300", "", im.ErrUnavailable}, {"40P01", "", im.ErrUnavailable}, {"25P03", "", im.ErrUnavailable},
+		{"55P03", "", im.ErrBusy}, {"22021", "", im.ErrBadRequest}, {"23505", "users_pkey", ErrPopulationExists},
+		{"23505", "direct_pairs_pkey", im.ErrBadRequest},
+	} {
+		in := &pgconn.PgError{Code: c.code, ConstraintName: c.constraint}
+		if err := interpret(in); !errors.Is(err, c.want) || !errors.Is(err, in) {
+			t.Errorf("%s %s: %v, want %v", c.code, c.constraint, err, c.want)
+		}
+	}
+	for _, code := range []string{"23505", "42P01", "25001"} {
+		err := interpret(&pgconn.PgError{Code: code, ConstraintName: "events_pkey"})
+		for _, no := range []error{im.ErrUnavailable, im.ErrBusy, im.ErrBadRequest, ErrPopulationExists} {
+			if err == nil || errors.Is(err, no) {
+				t.Errorf("%s is %v", code, err)
+			}
+		}
+	}
+	if err := interpret(context.Canceled); !errors.Is(err, im.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
