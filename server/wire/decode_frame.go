@@ -8,7 +8,7 @@ import "fmt"
 func DecodeFrame(p []byte, f *Frame) error {
 	*f = Frame{Events: f.Events[:0], Convs: f.Convs[:0]}
 	d := frameDecoder{scanner: scanner{s: string(p)}}
-	err := d.object(f, frameMember)
+	err := d.frame(f)
 	if err == nil {
 		err = d.end()
 	}
@@ -18,29 +18,18 @@ func DecodeFrame(p []byte, f *Frame) error {
 	return nil
 }
 
+// frameDecoder has the readers of objects and arrays written out: with function values it would be moved to the heap.
 type frameDecoder struct{ scanner }
 
-// object reads an object into f, handing each member to the given function.
-func (d *frameDecoder) object(f *Frame, member func(*frameDecoder, *Frame, string) error) error {
+func (d *frameDecoder) frame(f *Frame) error {
 	more, err := d.begin('{', '}')
 	for more && err == nil {
 		var k string
 		if k, err = d.key(); err != nil {
 			break
 		}
-		if err = member(d, f, k); err == nil {
+		if err = d.member(f, k); err == nil {
 			more, err = d.next('}')
-		}
-	}
-	return err
-}
-
-// array calls element for each element of an array.
-func (d *frameDecoder) array(element func() error) error {
-	more, err := d.begin('[', ']')
-	for more && err == nil {
-		if err = element(); err == nil {
-			more, err = d.next(']')
 		}
 	}
 	return err
@@ -72,7 +61,7 @@ func integer[T int | int32 | int64](d *frameDecoder, to *T) error {
 	return err
 }
 
-func frameMember(d *frameDecoder, f *Frame, k string) error {
+func (d *frameDecoder) member(f *Frame, k string) error {
 	switch k {
 	case "t":
 		return d.string((*string)(&f.T))
@@ -97,10 +86,7 @@ func frameMember(d *frameDecoder, f *Frame, k string) error {
 	case "why":
 		return d.string(&f.Why)
 	case "events":
-		return d.array(func() error {
-			f.Events = append(f.Events, Event{})
-			return d.event(&f.Events[len(f.Events)-1])
-		})
+		return d.events(f)
 	case "min_seq":
 		return integer(d, &f.MinSeq)
 	case "next_after":
@@ -108,17 +94,14 @@ func frameMember(d *frameDecoder, f *Frame, k string) error {
 	case "has_more":
 		return d.bool(&f.HasMore)
 	}
-	return rareMember(d, f, k)
+	return d.rareMember(f, k)
 }
 
 // rareMember has the fields of frames that are not frequent.
-func rareMember(d *frameDecoder, f *Frame, k string) error {
+func (d *frameDecoder) rareMember(f *Frame, k string) error {
 	switch k {
 	case "convs":
-		return d.array(func() error {
-			f.Convs = append(f.Convs, ConvState{})
-			return d.convState(&f.Convs[len(f.Convs)-1])
-		})
+		return d.convs(f)
 	case "more":
 		return d.bool(&f.More)
 	case "next":
@@ -140,30 +123,64 @@ func rareMember(d *frameDecoder, f *Frame, k string) error {
 	case "environment":
 		return d.string(&f.Environment)
 	case "limits":
-		return d.object(f, limitsMember)
+		return d.limits(&f.Limits)
 	}
 	return d.skip(1)
 }
 
-func limitsMember(d *frameDecoder, f *Frame, k string) error {
-	switch k {
-	case "max_frame":
-		return integer(d, &f.Limits.MaxFrame)
-	case "max_body":
-		return integer(d, &f.Limits.MaxBody)
-	case "sync_limit":
-		return integer(d, &f.Limits.SyncLimit)
-	case "ack_delay_ms":
-		return integer(d, &f.Limits.AckDelayMS)
-	case "ack_every":
-		return integer(d, &f.Limits.AckEvery)
-	case "sends_in_flight":
-		return integer(d, &f.Limits.SendsInFlight)
+func (d *frameDecoder) events(f *Frame) error {
+	more, err := d.begin('[', ']')
+	for more && err == nil {
+		f.Events = append(f.Events, Event{})
+		if err = d.event(&f.Events[len(f.Events)-1]); err == nil {
+			more, err = d.next(']')
+		}
 	}
-	return d.skip(2)
+	return err
 }
 
-// event reads an event's object. It is written out, as most frames are one of these.
+func (d *frameDecoder) convs(f *Frame) error {
+	more, err := d.begin('[', ']')
+	for more && err == nil {
+		f.Convs = append(f.Convs, ConvState{})
+		if err = d.convState(&f.Convs[len(f.Convs)-1]); err == nil {
+			more, err = d.next(']')
+		}
+	}
+	return err
+}
+
+func (d *frameDecoder) limits(l *Limits) error {
+	more, err := d.begin('{', '}')
+	for more && err == nil {
+		var k string
+		if k, err = d.key(); err != nil {
+			break
+		}
+		switch k {
+		case "max_frame":
+			err = integer(d, &l.MaxFrame)
+		case "max_body":
+			err = integer(d, &l.MaxBody)
+		case "sync_limit":
+			err = integer(d, &l.SyncLimit)
+		case "ack_delay_ms":
+			err = integer(d, &l.AckDelayMS)
+		case "ack_every":
+			err = integer(d, &l.AckEvery)
+		case "sends_in_flight":
+			err = integer(d, &l.SendsInFlight)
+		default:
+			err = d.skip(2)
+		}
+		if err == nil {
+			more, err = d.next('}')
+		}
+	}
+	return err
+}
+
+// event reads an event's object.
 func (d *frameDecoder) event(e *Event) error {
 	*e = Event{Epoch: 1}
 	more, err := d.begin('{', '}')

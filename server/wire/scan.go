@@ -109,13 +109,17 @@ func (c *scanner) str() (v string, ok bool, err error) {
 		return "", false, errString
 	}
 	c.i++
-	start, high := c.i, false
+	start := c.i
+	if n := strings.IndexByte(c.s[start:], '"'); n >= 0 && plain(c.s[start:start+n]) {
+		c.i += n + 1
+		return c.s[start : start+n], true, nil
+	}
 	for ; c.i < len(c.s); c.i++ {
 		switch b := c.s[c.i]; {
 		case b == '"':
 			v = c.s[start:c.i]
 			c.i++
-			if high && !utf8.ValidString(v) {
+			if !utf8.ValidString(v) {
 				return "", false, errUTF8
 			}
 			return v, true, nil
@@ -123,11 +127,30 @@ func (c *scanner) str() (v string, ok bool, err error) {
 			return c.escaped(start)
 		case b < 0x20:
 			return "", false, errString
-		case b >= utf8.RuneSelf:
-			high = true
 		}
 	}
 	return "", false, errEnd
+}
+
+// plain says whether s is ASCII without control characters and backslashes. It looks at eight bytes at a time: in each
+// expression the top bit of a byte tells (the bit tricks for "less than" and "is zero" may only err upwards of a byte
+// that has told already).
+func plain(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		back := x ^ '\\'*ones
+		if (x|(x-0x20*ones)&^x|(back-ones)&^back)&tops != 0 {
+			return false
+		}
+	}
+	for i := 0; i < len(s); i++ {
+		if b := s[i]; b < 0x20 || b == '\\' || b >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // escaped goes on with a string that began at start and has its first backslash at c.i.
