@@ -82,7 +82,7 @@ func (c *conn) Write(r *Request) (int, error) {
 	bp := writeBufs.Get().(*[]byte)
 	defer writeBufs.Put(bp)
 	var room [headerRoom]byte
-	r.RID = rid(r.T, r.ID)
+	r.RID = RID(r.T, r.ID)
 	*bp = wire.AppendRequest(append((*bp)[:0], room[:]...), &r.Request)
 	return len(*bp) - headerRoom, c.submit(seal(*bp, opText), false)
 }

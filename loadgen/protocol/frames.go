@@ -105,7 +105,7 @@ func (c *conn) text(payload []byte, h func(*Frame)) error {
 		return &FrameError{err.Error()}
 	}
 	f.Bytes = len(payload)
-	f.Re, f.ID = parseRID(f.RID)
+	f.Re, f.ID = ParseRID(f.RID)
 	h(f)
 	return nil
 }
@@ -117,8 +117,9 @@ var ridTypes = [...]struct {
 }{{'s', wire.TSend}, {'a', wire.TAck}, {'y', wire.TSync}, {'u', wire.TSub}, {'o', wire.TOpen}, {'c', wire.TClose},
 	{'l', wire.TConvs}, {'p', wire.TPing}, {'h', wire.THello}}
 
-// rid is a letter and three digits of base 36.
-func rid(t wire.Type, id uint32) string {
+// RID is the text of a request id on our wire: a letter for the type and three digits of base 36, so that the sizes of
+// frames can be predicted.
+func RID(t wire.Type, id uint32) string {
 	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
 	b := [4]byte{'x', digits[id/1296%36], digits[id/36%36], digits[id%36]}
 	for _, r := range ridTypes {
@@ -129,8 +130,8 @@ func rid(t wire.Type, id uint32) string {
 	return string(b[:])
 }
 
-// parseRID is the inverse; a rid that is not ours gives "" and 0.
-func parseRID(s string) (wire.Type, uint32) {
+// ParseRID is the inverse of RID; a rid that is not ours gives "" and 0.
+func ParseRID(s string) (wire.Type, uint32) {
 	if len(s) != 4 {
 		return "", 0
 	}

@@ -21,8 +21,8 @@ const MaxWaiting = 1 << 20
 // Codes of sends that have no code of the wire.
 const (
 	CodeOverflow     = "overflow"     // more than MaxWaiting sends waited
-	CodeTimeout      = "timeout"      // written, and no reply came before the end
-	CodeDisconnected = "disconnected" // not written on a living connection at the end
+	CodeTimeout      = "timeout"      // written, and no reply came before the end: the outcome is unknown
+	CodeDisconnected = "disconnected" // never written: no connection, or no place, until the end
 	CodeNoDevice     = "no_device"    // the plan names a device that the run does not connect
 )
 

@@ -182,7 +182,7 @@ func (d *Device) censor(now clock.Time) {
 	defer d.mu.Unlock()
 	for len(d.flight) > 0 {
 		code := CodeTimeout
-		if d.flight[0].at == 0 {
+		if d.flight[0].hash == 0 {
 			code = CodeDisconnected
 		}
 		d.finish(0, sample.Send{Done: now, Code: code, Censored: true})

@@ -1,0 +1,288 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/device"
+	"imbench/loadgen/internal/pacer"
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/internal/testgate"
+	"imbench/loadgen/protocol"
+	"imbench/server/wire"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tally is a Sink that counts.
+type tally struct {
+	mu        sync.Mutex
+	sends     []sample.Send
+	delivered int
+}
+
+func (*tally) Frame(sample.Frame)   {}
+func (*tally) Op(sample.Op)         {}
+func (*tally) Reconnect(int32, int) {}
+func (c *tally) Send(s sample.Send) { c.mu.Lock(); c.sends = append(c.sends, s); c.mu.Unlock() }
+func (c *tally) Deliver(d sample.Delivery) {
+	if !d.WireRepeat {
+		c.mu.Lock()
+		c.delivered++
+		c.mu.Unlock()
+	}
+}
+
+// even is an endless plan: a message every gap, devices in turn, all to conversation 0.
+type even struct {
+	gap     time.Duration
+	devices int64
+	i       int64
+}
+
+func (e *even) Next() (population.Arrival, bool) {
+	e.i++
+	return population.Arrival{Index: e.i - 1, At: time.Duration(e.i-1) * e.gap, Device: int32(e.i % e.devices), CMID: fmt.Sprintf("c%d", e.i)}, true
+}
+
+func people(n int) *population.Population {
+	p := &population.Population{Namespace: "t", Convs: []population.Conv{{ID: "t-g0", Kind: "group", Mode: "push"}}}
+	for i := range n {
+		p.Users = append(p.Users, population.User{ID: fmt.Sprintf("t-u%d", i), Devices: []int32{int32(i)}, Convs: []int32{0}})
+		p.Devices = append(p.Devices, population.Device{ID: fmt.Sprintf("t-u%d-d1", i), User: int32(i), Connected: true})
+		p.Convs[0].Members = append(p.Convs[0].Members, int32(i))
+	}
+	return p
+}
+
+type setup struct {
+	gate   *testgate.Gate
+	sink   *tally
+	phases []Phase
+	at     map[Phase]clock.Time
+	cfg    Config
+}
+
+func newSetup(n int) *setup {
+	pop := people(n)
+	s := &setup{gate: testgate.New(pop), sink: &tally{}, at: map[Phase]clock.Time{}}
+	s.cfg = Config{Wire: &testgate.Wire{Gate: s.gate, Delay: 5 * time.Millisecond}, Population: pop,
+		Arrivals: &even{gap: 100 * time.Millisecond, devices: int64(n)}, Targets: []string{"mem"},
+		Tokens: func(int32) string { return "" }, Sink: s.sink, Seed: 1, RunID: 3, BodySize: func(int64) int { return 200 },
+		Device: device.Default(), ConnectRate: 100, Warmup: 2 * time.Second, Measure: 6 * time.Second, Tail: time.Second,
+		Settle: 15 * time.Second, Sleeper: pacer.Timers{}, Counters: &Counters{},
+		OnPhase: func(p Phase, at clock.Time) { s.phases = append(s.phases, p); s.at[p] = at }}
+	return s
+}
+
+// TestWholeRun: the phases come in order and last as long as they should, the window is announced before its first
+// arrival, every arrival is offered, and at the end everybody has everything.
+func TestWholeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(10)
+		r, err := Run(t.Context(), s.cfg)
+		if err != nil || r.Ended != Finished || !r.Settled || r.Interrupted {
+			t.Fatalf("ended %+v, %v", r, err)
+		}
+		if want := []Phase{Connect, Warmup, Measure, Cooldown, Settle, Close, Finished}; !slices.Equal(s.phases, want) {
+			t.Errorf("phases %v", s.phases)
+		}
+		if r.WindowFrom != s.at[Measure] || r.WindowFrom.Sub(r.LoadStart) != 2*time.Second || r.WindowTo.Sub(r.WindowFrom) != 6*time.Second {
+			t.Errorf("window %v–%v after %v", r.WindowFrom, r.WindowTo, r.LoadStart)
+		}
+		if f := r.Final; f.Offered != 90 || f.Started != 90 || f.Done != 90 || f.Failed != 0 || f.InFlight != 0 || f.Connected != 0 || f.Reconnects != 0 {
+			t.Errorf("counters %+v", f)
+		}
+		if n := len(s.sink.sends); n != 90 || s.sink.delivered != 900 {
+			t.Errorf("%d sends, %d deliveries, want 90 and 900", n, s.sink.delivered)
+		}
+		for _, x := range s.sink.sends {
+			if x.Intended != r.LoadStart.Add(time.Duration(x.Plan)*100*time.Millisecond) || x.Start < x.Intended {
+				t.Errorf("send %d: intended %v, started %v after the load began", x.Plan, x.Intended.Sub(r.LoadStart), x.Start.Sub(r.LoadStart))
+			}
+		}
+	})
+}
+
+// TestInterrupted: a cancelled run ends at once in every phase, keeps what there is, and leaves nothing behind.
+func TestInterrupted(t *testing.T) {
+	for after, phase := range map[time.Duration]Phase{
+		50 * time.Millisecond:   Connect,
+		1500 * time.Millisecond: Warmup,
+		5 * time.Second:         Measure,
+		8600 * time.Millisecond: Cooldown,
+		9600 * time.Millisecond: Settle,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSetup(10)
+			s.gate.DropPush = func(_, _ string, seq int64) bool { return seq == 100 } // nobody can settle before the sweep
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			begun := clock.Now()
+			r, err := Run(ctx, s.cfg)
+			if err != nil || !r.Interrupted || r.Ended != phase || r.Settled {
+				t.Fatalf("interrupted after %v: %+v, %v", after, r, err)
+			}
+			if d := clock.Now().Sub(begun) - after; d > 100*time.Millisecond {
+				t.Errorf("it took another %v to end in %s", d, phase)
+			}
+			if int64(len(s.sink.sends)) != r.Final.Started {
+				t.Errorf("%d sends reported, %d started", len(s.sink.sends), r.Final.Started)
+			}
+			if c := s.gate.Connected(); len(c) != 0 {
+				t.Errorf("still connected: %v", c)
+			}
+		})
+	}
+}
+
+// TestUnsettled: what nobody repairs is named at the end of the settle time, and is no error of the driver.
+func TestUnsettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(3)
+		s.cfg.Device.Seed = 1
+		s.gate.DropPush = func(dev, _ string, seq int64) bool { return seq == 3+90 && dev == "t-u2-d1" }
+		r, err := Run(t.Context(), s.cfg)
+		if err != nil || r.Settled || r.UnsettledDevices != 1 || r.Unsettled[0] != "t-u2-d1: t-g0: has 92 of 93" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// TestLostTarget: without any connection, or without any confirmed send, the run ends and says so.
+func TestLostTarget(t *testing.T) {
+	for name, fault := range map[string]func(s *setup){
+		"no connection": func(s *setup) {
+			s.gate.Admit = func(n int) (bool, int) { return n <= 3, 100 }
+			s.gate.Kick("", wire.CloseDraining.Code, "")
+		},
+		"no message was confirmed": func(s *setup) { s.gate.Silent.Store(true) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSetup(3)
+			s.gate.Admit = func(int) (bool, int) { return true, 0 }
+			var err error
+			var r Result
+			done := make(chan struct{})
+			go func() {
+				r, err = Run(t.Context(), s.cfg)
+				close(done)
+			}()
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			fault(s)
+			<-done
+			var te *TargetError
+			if !errors.As(err, &te) || !te.Lost || !strings.Contains(err.Error(), name) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if r.Ended != Settle && r.Ended != Cooldown && r.Ended != Measure {
+				t.Errorf("%s: ended in %s", name, r.Ended)
+			}
+			if int64(len(s.sink.sends)) != r.Final.Started || r.WindowFrom == 0 {
+				t.Errorf("%s: results were not kept: %+v", name, r)
+			}
+		})
+	}
+}
+
+// TestConnectFails: devices that cannot connect end the run before any load, with the reason.
+func TestConnectFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(5)
+		s.gate.Admit = func(n int) (bool, int) { return n <= 3, 0 }
+		_, err := Run(t.Context(), s.cfg)
+		var ce *ConnectError
+		if !errors.As(err, &ce) || ce.Connected != 3 || ce.Wanted != 5 || !strings.Contains(err.Error(), "4009") {
+			t.Errorf("not admitted: %v", err)
+		}
+		s = newSetup(5)
+		s.gate.Refuse = func(r *wire.Request, _ int) (wire.Code, int) {
+			if r.T == wire.THello && r.Device == "t-u4-d1" {
+				return wire.StaleInstall, 0
+			}
+			return "", 0
+		}
+		_, err = Run(t.Context(), s.cfg)
+		if !errors.As(err, &ce) || ce.Connected != 4 || !strings.Contains(err.Error(), "STALE_INSTALL") {
+			t.Errorf("refused: %v", err)
+		}
+	})
+}
+
+// TestBadTargets: what is no gateway is named before any device connects.
+func TestBadTargets(t *testing.T) {
+	notFound := httptest.NewServer(http.NotFoundHandler())
+	defer notFound.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // nobody listens there now
+	for target, says := range map[string]string{notFound.URL: "404", "http://" + l.Addr().String(): "connection refused"} {
+		s := newSetup(1)
+		s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{target}
+		_, err := Run(t.Context(), s.cfg)
+		var te *TargetError
+		if !errors.As(err, &te) || te.Target != target || te.Lost || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+}
+
+// TestRealSockets: the same run over real WebSockets, with a tenth of the pushes lost and found again.
+func TestRealSockets(t *testing.T) {
+	s := newSetup(20)
+	server := httptest.NewServer(s.gate.Handler())
+	defer server.Close()
+	s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{server.URL, strings.Replace(server.URL, "http", "ws", 1)}
+	s.cfg.Arrivals = &even{gap: 2 * time.Millisecond, devices: 20}
+	s.cfg.ConnectRate, s.cfg.Sleeper = 2000, nil
+	s.cfg.Warmup, s.cfg.Measure, s.cfg.Tail = 200*time.Millisecond, 500*time.Millisecond, 100*time.Millisecond
+	s.cfg.Device.Loss, s.cfg.Device.AckDelay = 0.1, 100*time.Millisecond
+	settling := make(chan struct{})
+	s.cfg.OnPhase = func(p Phase, _ clock.Time) {
+		if p == Settle {
+			close(settling)
+		}
+	}
+	swept := make(chan struct{})
+	go func() { // what is lost at the very end only the sweep finds
+		defer close(swept)
+		<-settling
+		for _, d := range s.cfg.Population.Devices {
+			s.gate.Hint(d.ID, "t-g0", "sweep")
+		}
+	}()
+	r, err := Run(t.Context(), s.cfg)
+	<-swept
+	if err != nil || !r.Settled || r.Final.Done != 400 || s.sink.delivered != 400*20 {
+		t.Errorf("%+v, %v; %d deliveries, want %d", r, err, s.sink.delivered, 400*20)
+	}
+}
+
+// TestFileLimit: both numbers are said.
+func TestFileLimit(t *testing.T) {
+	err := CheckFiles(1 << 40)
+	var fe *FileLimitError
+	if !errors.As(err, &fe) || fe.Needed != 1<<40+fileMargin || fe.Had == 0 || !strings.Contains(err.Error(), fmt.Sprint(fe.Had)) {
+		t.Errorf("%v", err)
+	}
+	if err := CheckFiles(1); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,112 @@
+package testgate
+
+import (
+	"slices"
+	"time"
+
+	"imbench/server/wire"
+)
+
+// request answers one request of a session.
+func (s *Session) request(r wire.Request) {
+	g := s.gate
+	g.mu.Lock()
+	before := g.seen[r.T]
+	g.seen[r.T]++
+	if r.T == wire.THello {
+		s.device = r.Device
+	}
+	g.requests = append(g.requests, Seen{s.device, time.Now(), r})
+	if g.Silent.Load() {
+		g.mu.Unlock()
+		return
+	}
+	if r.T == wire.THello {
+		g.attempts++
+		if g.Admit != nil {
+			if ok, ms := g.Admit(g.attempts); !ok {
+				g.mu.Unlock()
+				s.end(wire.CloseNotAdmitted.Code, retryText(ms))
+				return
+			}
+		}
+	}
+	defer g.mu.Unlock()
+	if g.Refuse != nil {
+		if code, ms := g.Refuse(&r, before); code != "" {
+			s.send(&wire.Frame{T: wire.TError, RID: r.RID, Code: code, Message: "refused by the test", RetryAfterMS: ms})
+			return
+		}
+	}
+	s.answer(&r)
+}
+
+func (s *Session) answer(r *wire.Request) {
+	g := s.gate
+	l := g.convs[r.Conv]
+	switch r.T {
+	case wire.THello:
+		g.sessions[s.device] = s
+		s.send(&wire.Frame{T: wire.TWelcome, RID: r.RID, Conn: int64(g.attempts), Generation: int64(g.attempts),
+			HeartbeatMS: int(g.Heartbeat.Milliseconds()), Gateway: "test", Environment: "test"})
+	case wire.TSub:
+		s.subbed = true
+		s.send(&wire.Frame{T: wire.TSubbed, RID: r.RID})
+	case wire.TOpen:
+		s.open[r.Conv] = true
+		s.send(&wire.Frame{T: wire.TOpened, RID: r.RID, Conv: r.Conv})
+	case wire.TConvs:
+		s.convs(r)
+	case wire.TSend:
+		seq, dup := g.commit(r.Conv, g.users[s.device], r.CMID, r.Body)
+		s.send(&wire.Frame{T: wire.TSent, RID: r.RID, Conv: r.Conv, Seq: seq, Dup: dup, MID: l.events[seq-1].MID, Epoch: 1})
+		if !dup {
+			g.announce(r.Conv, seq, s.device)
+		}
+	case wire.TAck:
+		if r.Seq > int64(len(l.events)) {
+			s.send(&wire.Frame{T: wire.TError, RID: r.RID, Code: wire.CursorAhead})
+			return
+		}
+		l.acked[s.device] = max(l.acked[s.device], r.Seq)
+		s.send(&wire.Frame{T: wire.TAcked, RID: r.RID, Conv: r.Conv, Delivered: l.acked[s.device]})
+	case wire.TSync:
+		const page = 5
+		head := int64(len(l.events))
+		to := min(r.After+page, head)
+		s.send(&wire.Frame{T: wire.TSynced, RID: r.RID, Conv: r.Conv, Events: slices.Clone(l.events[min(r.After, head):to]), Head: head,
+			MinSeq: 1, NextAfter: max(r.After, to), HasMore: to < head, Epoch: 1})
+	}
+}
+
+// convs answers with pages of two, so that clients must page.
+func (s *Session) convs(r *wire.Request) {
+	g := s.gate
+	var mine []string
+	for id, l := range g.convs {
+		if slices.Contains(l.members, g.users[s.device]) && id > r.AfterID {
+			mine = append(mine, id)
+		}
+	}
+	slices.Sort(mine)
+	f := &wire.Frame{T: wire.TConvlist, RID: r.RID}
+	for _, id := range mine[:min(2, len(mine))] {
+		l := g.convs[id]
+		f.Convs = append(f.Convs, wire.ConvState{Conv: id, Kind: "group", Mode: l.mode, Head: int64(len(l.events)), MinSeq: 1,
+			Epoch: 1, Delivered: l.acked[s.device]})
+	}
+	if f.More = len(mine) > 2; f.More {
+		f.Next = mine[1]
+	}
+	s.send(f)
+}
+
+// gone forgets a session.
+func (s *Session) gone() {
+	g := s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sessions[s.device] == s {
+		delete(g.sessions, s.device)
+	}
+}

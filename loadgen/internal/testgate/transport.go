@@ -1,0 +1,138 @@
+package testgate
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"imbench/loadgen/protocol"
+	"imbench/server/wire"
+
+	"github.com/gorilla/websocket"
+)
+
+func retryText(ms int) string { return fmt.Sprintf("retry_after_ms=%d", ms) }
+
+// Wire reaches the gate in memory, with a constant delay each way, so that tests can run in virtual time.
+type Wire struct {
+	Gate  *Gate
+	Delay time.Duration // of replies and pushes
+}
+
+// Proves implements protocol.Wire.
+func (*Wire) Proves() protocol.Proof { return protocol.Proof{GapFree: true, Replays: true} }
+
+// Dial implements protocol.Wire. The token is not looked at.
+func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c := &memConn{delay: w.Delay, in: make(chan timed, 1<<16), over: make(chan struct{})}
+	c.s = &Session{gate: w.Gate, open: map[string]bool{}, out: c.push, end: func(code int, reason string) {
+		e := &protocol.CloseError{Code: code, Reason: reason}
+		for _, k := range []wire.Close{wire.CloseUnauthorised, wire.CloseReplaced, wire.CloseProtocol} {
+			e.Terminal = e.Terminal || k.Code == code
+		}
+		var ms int
+		if _, err := fmt.Sscanf(reason, "retry_after_ms=%d", &ms); err == nil {
+			e.RetryAfter = time.Duration(ms) * time.Millisecond
+		}
+		c.finish(e)
+	}}
+	return c, nil
+}
+
+type timed struct {
+	at    time.Time
+	frame protocol.Frame
+}
+
+type memConn struct {
+	s     *Session
+	delay time.Duration
+	in    chan timed
+	once  sync.Once
+	over  chan struct{}
+	why   error
+}
+
+func (c *memConn) finish(err error) {
+	c.once.Do(func() {
+		c.why = err
+		close(c.over)
+	})
+}
+
+func (c *memConn) push(f *wire.Frame) {
+	p := protocol.Frame{Frame: *f, Bytes: len(wire.AppendFrame(nil, f))}
+	p.Re, p.ID = protocol.ParseRID(f.RID)
+	c.in <- timed{time.Now().Add(c.delay), p}
+}
+
+// Write implements protocol.Conn.
+func (c *memConn) Write(r *protocol.Request) (int, error) {
+	select {
+	case <-c.over:
+		return 0, protocol.ErrClosed
+	default:
+	}
+	r.RID = protocol.RID(r.T, r.ID)
+	c.s.request(r.Request)
+	return len(wire.AppendRequest(nil, &r.Request)), nil
+}
+
+// Serve implements protocol.Conn.
+func (c *memConn) Serve(h func(*protocol.Frame)) error {
+	defer c.s.gone()
+	for {
+		select {
+		case <-c.over:
+			return c.why
+		case t := <-c.in:
+			time.Sleep(time.Until(t.at))
+			h(&t.frame)
+		}
+	}
+}
+
+// Close implements protocol.Conn.
+func (c *memConn) Close(int) { c.finish(protocol.ErrClosed) }
+
+// Handler serves the gate over real WebSockets; the device is the one that hello names.
+func (g *Gate) Handler() http.Handler {
+	up := websocket.Upgrader{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ws, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer ws.Close()
+		var mu sync.Mutex
+		s := &Session{gate: g, open: map[string]bool{}}
+		s.out = func(f *wire.Frame) {
+			mu.Lock()
+			defer mu.Unlock()
+			_ = ws.WriteMessage(websocket.TextMessage, wire.AppendFrame(nil, f))
+		}
+		s.end = func(code int, reason string) {
+			mu.Lock()
+			defer mu.Unlock()
+			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason))
+		}
+		defer s.gone()
+		for {
+			_, p, err := ws.ReadMessage()
+			if err != nil {
+				return
+			}
+			var req wire.Request
+			if err := wire.DecodeRequest(p, &req); err != nil {
+				s.end(wire.CloseProtocol.Code, err.Error())
+				return
+			}
+			s.request(req)
+		}
+	})
+}
