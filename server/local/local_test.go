@@ -23,7 +23,7 @@ import (
 )
 
 // fakeEnv makes a child a fake gateway, and ownerEnv makes the test binary
-// start a stack of fakes and wait to be killed.
+// start a real stack and wait to be killed.
 const (
 	fakeEnv  = "LOCAL_TEST_FAKE=1"
 	ownerEnv = "LOCAL_TEST_OWNER"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	Child()
 	if dir := os.Getenv(ownerEnv); dir != "" {
-		s, err := Start(context.Background(), Config{Gateways: 2, GatewayEnv: []string{fakeEnv}, PG: PGConfig{Dir: dir}})
+		s, err := Start(context.Background(), Config{Gateways: 2, PG: PGConfig{Dir: dir}})
 		if err != nil {
 			fmt.Println("ERROR", err)
 			os.Exit(1)
@@ -260,6 +260,57 @@ func TestExited(t *testing.T) {
 	}
 }
 
+func TestRealGateways(t *testing.T) {
+	logs := t.TempDir()
+	s := start(t, Config{Gateways: 2, Revision: "abc123", LogDir: logs})
+	for i := range s.Targets {
+		for _, url := range []string{s.Targets[i] + "/healthz", s.Targets[i] + "/readyz", s.AdminURLs[i] + "/readyz"} {
+			if status, _ := adminGet(t, s, url); status != http.StatusOK {
+				t.Errorf("%s answers %d", url, status)
+			}
+		}
+		var info struct {
+			Environment, Gateway, Revision string
+			Postgres                       struct{ Version string }
+		}
+		_, body := adminGet(t, s, s.AdminURLs[i]+"/admin/v1/info")
+		if err := json.Unmarshal(body, &info); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		if info.Environment != "embedded" || info.Gateway != fmt.Sprintf("g%d", i+1) || info.Revision != "abc123" ||
+			!strings.Contains(info.Postgres.Version, s.DatabaseVersion) {
+			t.Errorf("%s", body)
+		}
+	}
+	if err := s.Kill(1, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		log, _ := os.ReadFile(filepath.Join(logs, "gateway-1.log"))
+		t.Errorf("Stop: %v\n%s", err, log)
+	}
+}
+
+// adminGet asks with the stack's admin token.
+func adminGet(t *testing.T, s *Stack, url string) (status int, body []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+s.AdminToken)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err = io.ReadAll(resp.Body); err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
 func TestDatabaseDies(t *testing.T) {
 	cfg := fakes("")
 	cfg.DatabaseURL = ""
@@ -295,6 +346,7 @@ func TestKilledOwnerLeavesNothing(t *testing.T) {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), ownerEnv+"="+base)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -308,16 +360,20 @@ func TestKilledOwnerLeavesNothing(t *testing.T) {
 	if _, err := fmt.Fscanln(bufio.NewReader(out), &targets[0], &targets[1]); err != nil {
 		t.Fatal(err)
 	}
+	answers := func(url string) bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		return err == nil && conn.Close() == nil
+	}
 	for _, url := range targets {
-		if _, err := get(t, url); err != nil {
-			t.Fatal(err)
+		if !answers(url) {
+			t.Fatalf("%s does not answer", url)
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
+	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil { // all that a terminal would reach
 		t.Fatal(err)
 	}
 	for _, url := range targets {
-		await(t, url+" is gone", func() bool { _, err := get(t, url); return err != nil })
+		await(t, url+" is gone", func() bool { return !answers(url) })
 	}
 	await(t, "PostgreSQL's directory is gone", func() bool {
 		dirs, _ := filepath.Glob(filepath.Join(base, "pg-*"))
