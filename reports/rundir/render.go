@@ -1,6 +1,13 @@
 package rundir
 
-import "io"
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
+)
 
 // RenderSummary writes the summary as text that is Markdown and reads well on a terminal, too; no line of a table is
 // longer than width columns (at least 80).
@@ -9,4 +16,289 @@ func RenderSummary(w io.Writer, s Summary, width int) error {
 	r.summary(s)
 	_, err := w.Write(r.b.Bytes())
 	return err
+}
+
+// renderer builds a summary as text.
+type renderer struct {
+	b     bytes.Buffer
+	width int
+}
+
+func (r *renderer) line(format string, args ...any) { fmt.Fprintf(&r.b, format+"\n", args...) }
+
+func (r *renderer) summary(s Summary) {
+	r.line("# %s: %s\n", s.Run, strings.ToUpper(string(s.Verdict)))
+	for _, reason := range s.Reasons {
+		r.item(reason)
+	}
+	if len(s.Reasons) > 0 {
+		r.line("")
+	}
+	r.para("Sends in the window of %.4g s: %s offered, %s started, %s done, %s unfinished, %s failed. "+
+		"Offered %.1f/s, achieved %.1f/s (%.2f %%). Events an ack: %.2f%s.",
+		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)),
+		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, s.EffectiveAck, nominal(s.NominalAck))
+	r.criteria(s.Criteria)
+	r.metrics(s.Metrics)
+	r.ledger(s.Ledger)
+	r.predictions(s.Predictions)
+	r.health(s.Generator, s.Processes)
+	if len(s.Notes) > 0 {
+		r.line("## Notes\n")
+		for _, n := range s.Notes {
+			r.item(n)
+		}
+	}
+}
+
+func nominal(k float64) string {
+	if k <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (nominal %g)", k)
+}
+
+func (r *renderer) criteria(list []Criterion) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"criterion", "limit", "value", "result"}}
+	for _, c := range list {
+		value := NoData
+		if c.Value != nil {
+			value = strings.TrimSpace(figure(*c.Value) + " " + c.Unit)
+		}
+		rows = append(rows, []string{c.Metric, strings.TrimSpace(c.Op + " " + figure(c.Limit) + " " + c.Unit), value, c.Result})
+	}
+	r.line("## Criteria\n")
+	r.table(rows, "lrrl")
+}
+
+func (r *renderer) metrics(m map[string]Metric) {
+	rows := [][]string{{"latency, ms", "count", "p50", "p95", "p99", "p99.9", "max"}}
+	for _, name := range Metrics() {
+		x, ok := m[name]
+		switch {
+		case !ok:
+		case x.Count == 0:
+			rows = append(rows, []string{name, "0", NoData, "", "", "", ""})
+		default:
+			rows = append(rows, []string{name, grouped(x.Count), figure(x.P50), figure(x.P95), figure(x.P99), figure(x.P999), figure(x.Max)})
+		}
+	}
+	if len(rows) == 1 {
+		return
+	}
+	r.line("## Latencies\n")
+	r.table(rows, "lrrrrrr")
+	for _, name := range Metrics() {
+		if x := m[name]; x.Negative+x.OverRange > 0 {
+			r.para("%s: %d negative (not recorded), %d above the histogram's range.", name, x.Negative, x.OverRange)
+		}
+	}
+}
+
+func (r *renderer) ledger(l LedgerSummary) {
+	r.line("## Deliveries\n")
+	r.para("%s messages, %s deliveries expected, %s delivered.", grouped(l.Messages), grouped(l.Expected), grouped(l.Delivered))
+	rows := [][]string{{"lost", "duplicated", "reordered", "leaked", "mismatched", "foreign", "unlogged"},
+		{grouped(l.Lost), grouped(l.Duplicated), grouped(l.Reordered), grouped(l.Leaked), grouped(l.Mismatched), grouped(l.Foreign),
+			grouped(l.Unlogged)}}
+	r.table(rows, "rrrrrrr")
+	for _, x := range []struct {
+		n    int64
+		what string
+	}{
+		{l.LoggedTwice, "messages are in the log twice"},
+		{l.LogGaps, "seqs are missing from the log"},
+		{l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost"},
+		{l.Unresolved, "sends have an outcome that could not be found out"},
+	} {
+		if x.n > 0 {
+			r.item(grouped(x.n) + " " + x.what)
+		}
+	}
+	how := "compared with an export of the log"
+	if !l.Exported {
+		how = "compared with the sent replies only: there was no export of the log"
+	}
+	r.item(fmt.Sprintf("%s; %s repeats on the wire, not applied; %s sends without an answer, %s of them committed", how,
+		grouped(l.WireRepeats), grouped(l.Unknown), grouped(l.Committed)))
+	r.line("")
+}
+
+func (r *renderer) predictions(list []Prediction) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"figure", "unit", "predicted", "95 % interval", "planned", "measured", "error", "plan error"}}
+	for _, p := range list {
+		rows = append(rows, []string{p.Name, p.Unit, figure(p.Predicted), figure(p.Low) + "–" + figure(p.High),
+			optional(p.Planned, figure), optional(p.Measured, figure), optional(p.Error, percent), optional(p.PlanError, percent)})
+	}
+	r.line("## Predicted, measured, error\n")
+	if columns(rows) <= r.width {
+		r.table(rows, "llrrrrrr")
+		return
+	}
+	// Too wide: the interval goes (summary.json has it), and the unit is said where it is not 1/s and there is room.
+	short := [][]string{{"figure", "predicted", "planned", "measured", "error %", "plan %"}}
+	bare := func(v float64) string { return fmt.Sprintf("%+.2f", 100*v) }
+	for _, p := range list {
+		name := p.Name
+		if long := name + " " + p.Unit; p.Unit != "1/s" && len(long) <= len("deliveries_per_message") {
+			name = long
+		}
+		short = append(short, []string{name, figure(p.Predicted), optional(p.Planned, figure), optional(p.Measured, figure),
+			optional(p.Error, bare), optional(p.PlanError, bare)})
+	}
+	r.table(short, "lrrrrr")
+}
+
+func (r *renderer) health(g Generator, list []ProcessUse) {
+	r.line("## Generator and processes\n")
+	r.para("Sends started late: p50 %s ms, p99 %s ms, max %s ms; %.2f %% later than %s ms. Samples dropped: %d. "+
+		"%s cores, longest GC pause %s ms, heap %s, %s goroutines.", figure(g.LateP50MS), figure(g.LateP99MS), figure(g.LateMaxMS),
+		100*g.LateShare, figure(g.LateLimitMS), g.Dropped, figure(g.CPUCores), figure(g.GCPauseMaxMS), size(g.HeapMaxBytes),
+		grouped(g.Goroutines))
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"process", "pid", "CPU cores", "memory, max"}}
+	for _, p := range list {
+		rows = append(rows, []string{p.Role, fmt.Sprint(p.PID), figure(p.CPUCores), size(p.RSSMaxBytes)})
+	}
+	r.table(rows, "lrrr")
+}
+
+// item writes a list entry, wrapped at the width.
+func (r *renderer) item(text string) { r.wrap("- ", text) }
+
+// para writes a paragraph, wrapped at the width.
+func (r *renderer) para(format string, args ...any) {
+	r.wrap("", fmt.Sprintf(format, args...))
+	r.line("")
+}
+
+// wrap writes words in lines of the width, the first behind the mark and the others below it. Line breaks in the text
+// are spaces like any other.
+func (r *renderer) wrap(mark, text string) {
+	r.b.WriteString(mark)
+	column := len(mark)
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		if i > 0 && column+1+n > r.width {
+			r.b.WriteString("\n" + strings.Repeat(" ", len(mark)))
+			column = len(mark)
+		} else if i > 0 {
+			r.b.WriteByte(' ')
+			column++
+		}
+		r.b.WriteString(word)
+		column += n
+	}
+	r.b.WriteByte('\n')
+}
+
+// columns is how wide a table becomes.
+func columns(rows [][]string) int {
+	n := 1
+	for _, w := range widths(rows) {
+		n += w + 3
+	}
+	return n
+}
+
+func widths(rows [][]string) []int {
+	w := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			w[i] = max(w[i], utf8.RuneCountInString(cell), 3)
+		}
+	}
+	return w
+}
+
+// table writes a Markdown table whose first row is the head; align has l or r for each column. Names from files cannot
+// break it: bars and line breaks are taken out.
+func (r *renderer) table(rows [][]string, align string) {
+	for _, row := range rows {
+		for i := range row {
+			row[i] = strings.Join(strings.Fields(strings.ReplaceAll(row[i], "|", "/")), " ")
+		}
+	}
+	w := widths(rows)
+	for n, row := range rows {
+		for i, cell := range row {
+			pad := strings.Repeat(" ", w[i]-utf8.RuneCountInString(cell))
+			if align[i] == 'r' {
+				cell = pad + cell
+			} else {
+				cell += pad
+			}
+			r.b.WriteString("| " + cell + " ")
+		}
+		r.line("|")
+		if n > 0 {
+			continue
+		}
+		for i := range row {
+			if align[i] == 'r' {
+				r.b.WriteString("|" + strings.Repeat("-", w[i]+1) + ":")
+			} else {
+				r.b.WriteString("|" + strings.Repeat("-", w[i]+2))
+			}
+		}
+		r.line("|")
+	}
+	r.line("")
+}
+
+// figure gives about four significant digits without an exponent.
+func figure(v float64) string {
+	switch a := math.Abs(v); {
+	case math.IsNaN(v) || math.IsInf(v, 0):
+		return "?"
+	case a >= 1e6:
+		return fmt.Sprintf("%.3f M", v/1e6)
+	case v == math.Trunc(v) || a >= 1000:
+		return grouped(int64(math.Round(v)))
+	case a >= 100:
+		return fmt.Sprintf("%.1f", v)
+	case a >= 10:
+		return fmt.Sprintf("%.2f", v)
+	default:
+		return fmt.Sprintf("%.3f", v)
+	}
+}
+
+func percent(v float64) string { return fmt.Sprintf("%+.2f %%", 100*v) }
+
+func optional(v *float64, format func(float64) string) string {
+	if v == nil {
+		return "–"
+	}
+	return format(*v)
+}
+
+// grouped writes 1234567 as "1 234 567".
+func grouped(n int64) string {
+	s := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, s = "-", s[1:]
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return sign + s
+}
+
+func size(bytes int64) string { return figure(float64(bytes)/(1<<20)) + " MiB" }
+
+func total(m map[string]int64) (n int64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
 }

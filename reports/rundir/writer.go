@@ -41,6 +41,9 @@ func (e *WriteError) Error() string {
 // Unwrap gives the cause, for example syscall.ENOSPC.
 func (e *WriteError) Unwrap() error { return e.Err }
 
+// textWidth is the width of summary.md, in columns: enough for every table in full.
+const textWidth = 120
+
 // Writer writes one run directory. The first write that fails is remembered: every later call returns the same error,
 // and Finish refuses to call the run finished.
 type Writer struct {
@@ -176,7 +179,7 @@ func (w *Writer) Finish(s Summary, edit func(*Manifest)) error {
 		return errors.Join(err, w.close())
 	}
 	var text bytes.Buffer
-	if err := RenderSummary(&text, s, 100); err != nil {
+	if err := RenderSummary(&text, s, textWidth); err != nil {
 		return errors.Join(err, w.close())
 	}
 	if err := w.replace(SummaryTextFile, text.Bytes()); err != nil {
