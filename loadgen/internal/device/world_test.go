@@ -13,11 +13,7 @@ import (
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/internal/testgate"
 	"imbench/server/wire"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // notes is a Sink that remembers.
 type notes struct {

@@ -254,21 +254,24 @@ func TestRealSockets(t *testing.T) {
 	s.cfg.ConnectRate, s.cfg.Sleeper = 2000, nil
 	s.cfg.Warmup, s.cfg.Measure, s.cfg.Tail = 200*time.Millisecond, 500*time.Millisecond, 100*time.Millisecond
 	s.cfg.Device.Loss, s.cfg.Device.AckDelay = 0.1, 100*time.Millisecond
-	settling := make(chan struct{})
-	s.cfg.OnPhase = func(p Phase, _ clock.Time) {
-		if p == Settle {
-			close(settling)
-		}
-	}
-	swept := make(chan struct{})
+	over, swept := make(chan struct{}), make(chan struct{})
 	go func() { // what is lost at the very end only the sweep finds
 		defer close(swept)
-		<-settling
-		for _, d := range s.cfg.Population.Devices {
-			s.gate.Hint(d.ID, "t-g0", "sweep")
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-over:
+				return
+			case <-tick.C:
+			}
+			for _, d := range s.cfg.Population.Devices {
+				s.gate.Hint(d.ID, "t-g0", "sweep")
+			}
 		}
 	}()
 	r, err := Run(t.Context(), s.cfg)
+	close(over)
 	<-swept
 	if err != nil || !r.Settled || r.Final.Done != 400 || s.sink.delivered != 400*20 {
 		t.Errorf("%+v, %v; %d deliveries, want %d", r, err, s.sink.delivered, 400*20)

@@ -33,7 +33,8 @@ type Gate struct {
 	mu       sync.Mutex
 	pop      *population.Population
 	convs    map[string]*log
-	users    map[string]string // device → user
+	users    map[string]string   // device → user
+	lists    map[string][]string // user → conversations
 	sessions map[string]*Session
 	attempts int
 	seen     map[wire.Type]int
@@ -50,7 +51,7 @@ type Seen struct {
 
 type log struct {
 	mode    string
-	members []string
+	devices []string // of the members
 	events  []wire.Event
 	acked   map[string]int64 // by device
 	keys    map[string]int64 // sender/cmid → seq
@@ -68,16 +69,17 @@ type Session struct {
 
 // New makes a gate for a population, with one join event a member, and all cursors at head.
 func New(pop *population.Population) *Gate {
-	g := &Gate{pop: pop, convs: map[string]*log{}, users: map[string]string{}, sessions: map[string]*Session{},
+	g := &Gate{pop: pop, convs: map[string]*log{}, users: map[string]string{}, lists: map[string][]string{}, sessions: map[string]*Session{},
 		seen: map[wire.Type]int{}, replied: map[wire.Type]int{}}
 	for _, c := range pop.Convs {
 		l := &log{mode: c.Mode, acked: map[string]int64{}, keys: map[string]int64{}}
 		for _, u := range c.Members {
 			user := pop.Users[u]
-			l.members = append(l.members, user.ID)
+			g.lists[user.ID] = append(g.lists[user.ID], c.ID)
 			l.events = append(l.events, wire.Event{Conv: c.ID, Seq: int64(len(l.events) + 1), Epoch: 1, Kind: "join", User: user.ID})
 			for _, d := range user.Devices {
 				l.acked[pop.Devices[d].ID] = int64(len(c.Members))
+				l.devices = append(l.devices, pop.Devices[d].ID)
 			}
 		}
 		g.convs[c.ID] = l
@@ -180,10 +182,10 @@ func (g *Gate) commit(conv, user, cmid, body string) (seq int64, dup bool) {
 // announce pushes or hints to every subscribed device of a member but the sending one; g.mu must be held.
 func (g *Gate) announce(conv string, seq int64, from string) {
 	l := g.convs[conv]
-	for _, device := range slices.Sorted(maps.Keys(g.sessions)) {
+	for _, device := range l.devices {
 		s := g.sessions[device]
 		switch {
-		case device == from || !s.subbed || !slices.Contains(l.members, g.users[device]):
+		case s == nil || device == from || !s.subbed:
 		case g.DropPush != nil && g.DropPush(device, conv, seq):
 		case l.mode == "pull":
 			s.send(&wire.Frame{T: wire.THint, Conv: conv, Head: seq})

@@ -83,8 +83,8 @@ func (s *Session) answer(r *wire.Request) {
 func (s *Session) convs(r *wire.Request) {
 	g := s.gate
 	var mine []string
-	for id, l := range g.convs {
-		if slices.Contains(l.members, g.users[s.device]) && id > r.AfterID {
+	for _, id := range g.lists[g.users[s.device]] {
+		if id > r.AfterID {
 			mine = append(mine, id)
 		}
 	}

@@ -29,7 +29,7 @@ func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &memConn{delay: w.Delay, in: make(chan timed, 1<<16), over: make(chan struct{})}
+	c := &memConn{delay: w.Delay, more: make(chan struct{}, 1), over: make(chan struct{})}
 	c.s = &Session{gate: w.Gate, open: map[string]bool{}, out: c.push, end: func(code int, reason string) {
 		e := &protocol.CloseError{Code: code, Reason: reason}
 		for _, k := range []wire.Close{wire.CloseUnauthorised, wire.CloseReplaced, wire.CloseProtocol} {
@@ -52,7 +52,9 @@ type timed struct {
 type memConn struct {
 	s     *Session
 	delay time.Duration
-	in    chan timed
+	mu    sync.Mutex
+	in    []timed       // on its way to the device
+	more  chan struct{} // something is in
 	once  sync.Once
 	over  chan struct{}
 	why   error
@@ -68,7 +70,13 @@ func (c *memConn) finish(err error) {
 func (c *memConn) push(f *wire.Frame) {
 	p := protocol.Frame{Frame: *f, Bytes: len(wire.AppendFrame(nil, f))}
 	p.Re, p.ID = protocol.ParseRID(f.RID)
-	c.in <- timed{time.Now().Add(c.delay), p}
+	c.mu.Lock()
+	c.in = append(c.in, timed{time.Now().Add(c.delay), p})
+	c.mu.Unlock()
+	select {
+	case c.more <- struct{}{}:
+	default:
+	}
 }
 
 // Write implements protocol.Conn.
@@ -90,9 +98,20 @@ func (c *memConn) Serve(h func(*protocol.Frame)) error {
 		select {
 		case <-c.over:
 			return c.why
-		case t := <-c.in:
-			time.Sleep(time.Until(t.at))
-			h(&t.frame)
+		case <-c.more:
+		}
+		c.mu.Lock()
+		in := c.in
+		c.in = nil
+		c.mu.Unlock()
+		for i := range in {
+			time.Sleep(time.Until(in[i].at))
+			select {
+			case <-c.over:
+				return c.why
+			default:
+				h(&in[i].frame)
+			}
 		}
 	}
 }
