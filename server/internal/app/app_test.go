@@ -18,6 +18,7 @@ import (
 )
 
 func TestHealthMetricsAndGracefulEnd(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	r := start(t, testEnv, nil, "-db", url, "-gateway-id", "g7", "-environment", "staging")
 	if r.Gateway != "g7" {
@@ -54,6 +55,7 @@ func TestHealthMetricsAndGracefulEnd(t *testing.T) {
 }
 
 func TestPopulationRoundTrip(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	r := start(t, testEnv, nil, "-db", url)
 	var created struct {
@@ -89,6 +91,7 @@ func TestPopulationRoundTrip(t *testing.T) {
 
 // A message goes from a device at one gateway to the sender's other device there and to a device at another gateway.
 func TestSendOverTwoGateways(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	r1 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
 	r2 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g2")
@@ -137,6 +140,7 @@ func TestSendOverTwoGateways(t *testing.T) {
 
 // A device that connects elsewhere is closed where it was (G1), told over the announcements.
 func TestDeviceMovesToAnotherGateway(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	r1 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
 	r2 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g2")
@@ -149,6 +153,7 @@ func TestDeviceMovesToAnotherGateway(t *testing.T) {
 }
 
 func TestDrainByAdmin(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	r := start(t, testEnv, nil, "-db", url)
 	r.call("POST", "/admin/v1/populations", population, 201, nil)
@@ -168,6 +173,7 @@ func TestDrainByAdmin(t *testing.T) {
 }
 
 func TestEndsWithItsParent(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	stdin, parent := io.Pipe()
 	r := start(t, append([]string{"IMBENCH_CHILD=gateway"}, testEnv...), stdin, "-db", url)
@@ -227,6 +233,7 @@ func TestTokenCommand(t *testing.T) {
 }
 
 func TestMigrateCommand(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	for range 2 {
 		if code, stdout, stderr := run(t, []string{"DATABASE_URL=" + url}, "migrate"); code != exitOK || stdout != "the schema is up to date\n" {

@@ -166,6 +166,7 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	url, _ := newDatabase(t)
 	certFile, keyFile, pool := certificate(t)
 	r := start(t, testEnv, nil, "-db", url, "-tls-cert", certFile, "-tls-key", keyFile)

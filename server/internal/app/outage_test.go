@@ -125,6 +125,7 @@ func (r *running) untilReady(status int) {
 // The database goes away and comes back: the gateway keeps its connections, answers UNAVAILABLE, and afterwards the same
 // send leaves one message, which reaches the other gateway's device.
 func TestDatabaseGoneAndBack(t *testing.T) {
+	t.Parallel()
 	url, cfg := newDatabase(t)
 	proxy := newSwitchable(t, cfg)
 	host, port, _ := net.SplitHostPort(proxy.addr)

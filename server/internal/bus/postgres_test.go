@@ -31,7 +31,13 @@ func runTests(m *testing.M) int {
 		defer server.Stop()
 		databaseURL = server.URL("postgres")
 	}
-	return m.Run()
+	ours := goleak.IgnoreCurrent() // that which waits for the private PostgreSQL
+	code := m.Run()
+	if err := goleak.Find(ours); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // inbox is a Receiver that hands everything to the test.
@@ -100,12 +106,9 @@ func newDatabase(t *testing.T) (url string, admin *pgx.Conn) {
 }
 
 func TestAnnouncementsReachTheOthersOnly(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	url, _ := newDatabase(t)
 	a, atA := startBus(t, url, "a")
 	b, atB := startBus(t, url, "a") // the same name: a payload is recognised by its process
-	defer a.Close()
-	defer b.Close()
 	a.AnnounceHeads([]im.Head{{Conv: "c", From: 3, To: 5}})
 	atB.want(t, []im.Head{{Conv: "c", From: 3, To: 5}})
 	a.AnnounceRoute("d", 9)
