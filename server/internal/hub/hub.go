@@ -74,7 +74,9 @@ func (h *Hub) Announced(heads []im.Head) {
 	}
 }
 
-// MembersChanged says that what is cached of the conversation's members and mode no longer holds. It never blocks.
+// MembersChanged says that what is cached of the conversation's members and mode no longer holds. Whoever commits a join
+// or leave says so before he announces the event: a gateway where no member was connected does not read what is
+// announced, and would not learn who has joined. It never blocks.
 func (h *Hub) MembersChanged(conv string) {
 	h.shard(conv).put(conv, func(w *work) { w.reload = true })
 }

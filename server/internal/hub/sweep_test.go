@@ -1,0 +1,188 @@
+package hub
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"imbench/server/internal/im"
+)
+
+func sweepConfig() Config {
+	cfg := testConfig()
+	cfg.Sweep = time.Second
+	return cfg
+}
+
+// 06-lost-push-swept: what is not acknowledged is told again within grace and two periods, and then with a back-off.
+func TestSweepTellsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.create("c", im.Push, "ana", "ben")
+		h := newHub(t, sweepConfig(), m)
+		ben, deaf := connect(t, h, "ben", "b1").start(), connect(t, h, "ben", "b2").start()
+		h.Committed([]im.Event{m.msg("c", "ana", "a1")})
+		ben.expect("ev c 3")
+		deaf.expect("ev c 3")
+		ben.conn.Acked("c", 3)
+		advance(3500 * time.Millisecond)
+		deaf.expect()
+		advance(2 * time.Second)
+		ben.expect()
+		deaf.expect("hint c 3 sweep")
+		advance(2 * time.Second)
+		deaf.expect()
+		advance(time.Second)
+		deaf.expect("hint c 3 sweep")
+		advance(7 * time.Second)
+		deaf.expect()
+		deaf.conn.Acked("c", 3)
+		advance(time.Minute)
+		deaf.expect()
+		if n := h.metrics.sweepHints.Load(); n != 2 {
+			t.Fatalf("%d sweep hints counted", n)
+		}
+	})
+}
+
+func TestSweepFindsWhatWasNeverTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.create("c", im.Push, "ana", "ben")
+		m.create("told", im.Push, "ana", "ben")
+		m.create("pull", im.Pull, "ana", "ben")
+		m.create("open", im.Pull, "ana", "ben")
+		h := newHub(t, sweepConfig(), m)
+		ben := connect(t, h, "ben", "b1").start()
+		ben.conn.Open("open")
+		m.msg("c", "ana", "a1") // never announced
+		h.Committed([]im.Event{m.msg("told", "ana", "a1")})
+		ben.expect("ev told 3")
+		m.mu.Lock()
+		m.lags = []im.Lag{{Device: "b1", Conv: "c", Head: 3, Mode: im.Push}, {Device: "b1", Conv: "told", Head: 3, Mode: im.Push},
+			{Device: "b1", Conv: "pull", Head: 3, Mode: im.Pull}, {Device: "b1", Conv: "open", Head: 3, Mode: im.Pull},
+			{Device: "elsewhere", Conv: "c", Head: 3, Mode: im.Push}}
+		m.mu.Unlock()
+		advance(1100 * time.Millisecond)
+		synctest.Wait()
+		got := fmt.Sprint(ben.texts())
+		if got != "[hint c 3 sweep hint open 3 sweep]" && got != "[hint open 3 sweep hint c 3 sweep]" {
+			t.Fatal(got)
+		}
+		ben.mu.Lock()
+		ben.frames = nil
+		ben.mu.Unlock()
+		ben.conn.Acked("c", 3)
+		ben.conn.Acked("open", 3)
+		ben.conn.Acked("told", 3)
+		advance(10 * time.Second) // the rows still come, but all was acknowledged
+		ben.expect()
+	})
+}
+
+// A push conversation that is hinted for its size lags by choice as well.
+func TestSweepLeavesLargeGroupsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.create("c", im.Push, "ana", "ben", "cid")
+		cfg := sweepConfig()
+		cfg.HintAbove = 2
+		h := newHub(t, cfg, m)
+		ben := connect(t, h, "ben", "b1").start()
+		h.Committed([]im.Event{m.msg("c", "ana", "a1")})
+		ben.expect("hint c 4")
+		m.mu.Lock()
+		m.lags = []im.Lag{{Device: "b1", Conv: "c", Head: 4, Mode: im.Push}}
+		m.mu.Unlock()
+		advance(20 * time.Second)
+		ben.expect()
+		ben.conn.Open("c")
+		advance(1100 * time.Millisecond)
+		ben.expect("hint c 4 sweep")
+	})
+}
+
+// After a time in which the store could not be asked, the window reaches back over it.
+func TestSweepWindowCoversWhatItMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		h := newHub(t, sweepConfig(), m)
+		advance(2500 * time.Millisecond)
+		m.fail(errAway)
+		advance(30 * time.Second)
+		m.fail(nil)
+		advance(2 * time.Second)
+		_ = h
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		n := len(m.windows)
+		if got := fmt.Sprint(m.windows[0], m.windows[n-2], m.windows[n-1]); got != "3s 32s 2s" {
+			t.Fatalf("windows %v", m.windows)
+		}
+	})
+}
+
+func TestSweepIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		cfg := sweepConfig()
+		cfg.SweepHints = 5
+		h := newHub(t, cfg, m)
+		ben := connect(t, h, "ben", "b1").start()
+		for i := range 12 {
+			conv := fmt.Sprint("c", i)
+			m.create(conv, im.Push, "ana", "ben")
+			h.Committed([]im.Event{m.msg(conv, "ana", "a1")})
+		}
+		synctest.Wait()
+		for _, want := range []int{12, 17, 22, 24, 24} {
+			if n := len(ben.texts()); n != want {
+				t.Fatalf("%d frames, want %d", n, want)
+			}
+			if want == 12 {
+				advance(3500 * time.Millisecond)
+			}
+			advance(time.Second)
+			synctest.Wait()
+		}
+	})
+}
+
+func TestHeartbeatFindsTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, testConfig(), newMemory())
+		alive, dead := connect(t, h, "ana", "a1").start(), connect(t, h, "ben", "b1").start()
+		for range 20 {
+			advance(10 * time.Second)
+			alive.conn.Received(KControl, 0)
+		}
+		synctest.Wait()
+		alive.mu.Lock()
+		dead.mu.Lock()
+		defer alive.mu.Unlock()
+		defer dead.mu.Unlock()
+		if alive.ended || !dead.ended || dead.pings < 1 || dead.pings > 3 {
+			t.Fatalf("alive ended %v, dead ended %v after %d pings", alive.ended, dead.ended, dead.pings)
+		}
+	})
+}
+
+func TestExpiredTokenClosesTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, testConfig(), newMemory())
+		a, b := net.Pipe()
+		p := attach(t, h, a, b, Peer{User: "ana", Device: "a1", Expires: time.Now().Add(time.Minute)}).start()
+		for range 12 {
+			advance(10 * time.Second)
+			p.conn.Received(KControl, 0)
+		}
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed != 4001 {
+			t.Fatalf("closed with %d", p.closed)
+		}
+	})
+}
