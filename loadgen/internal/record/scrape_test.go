@@ -1,0 +1,139 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"imbench/loadgen/internal/sample"
+	"imbench/model/capacity"
+)
+
+func TestParseMetrics(t *testing.T) {
+	page := `# HELP im_frames_total frames
+# TYPE im_frames_total counter
+im_frames_total{type="event",dir="down"} 12345
+im_frames_total{type="a \"b} c\\",dir="up"} 7 1700000000000
+im_queue_depth 3.5e2
+im_batch_seconds_bucket{le="0.1"} 9
+im_batch_seconds_sum 0.25
+process_cpu_seconds_total 1.5
+go_goroutines 12
+go_memstats_alloc_bytes 4
+other_total 1
+im_nan NaN
+im_inf +Inf
+im_broken
+im_broken{a="b" 3
+
+`
+	want := map[string]float64{
+		`im_frames_total{type="event",dir="down"}`:    12345,
+		`im_frames_total{type="a \"b} c\\",dir="up"}`: 7,
+		"im_queue_depth":            350,
+		"im_batch_seconds_sum":      0.25,
+		"process_cpu_seconds_total": 1.5,
+		"go_goroutines":             12,
+	}
+	if got := parseMetrics([]byte(page)); !maps.Equal(got, want) {
+		t.Errorf("got  %v\nwant %v", got, want)
+	}
+	var long strings.Builder
+	for i := range maxValues + 10 {
+		fmt.Fprintf(&long, "im_x%d 1\n", i)
+	}
+	if n := len(parseMetrics([]byte(long.String()))); n != maxValues {
+		t.Errorf("%d values are kept", n)
+	}
+}
+
+func FuzzParseMetrics(f *testing.F) {
+	f.Add([]byte(`im_a{b="c"} 1`))
+	f.Add([]byte("im_a{\\"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for name, v := range parseMetrics(b) {
+			if !wanted(name) || v != v {
+				t.Errorf("%q = %v", name, v)
+			}
+		}
+	})
+}
+
+// A source that fails is a line, and keeps nothing else from being read.
+func TestScrapeWritesWhatItGetsAndWhyNot(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "im_x 5") })
+	mux.HandleFunc("/db", func(w http.ResponseWriter, q *http.Request) {
+		if q.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, `{"commits": 9}`)
+	})
+	mux.HandleFunc("/html", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") })
+	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, strings.Repeat("x", maxPage+1)) })
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	r, dir := newRecorder(t, Config{Scrapes: []Scrape{
+		{URL: srv.URL + "/metrics"}, {URL: srv.URL + "/db", JSON: true, Token: "secret"}, {URL: srv.URL + "/db", JSON: true},
+		{URL: srv.URL + "/html?token=x", JSON: true}, {URL: srv.URL + "/long"}, {URL: "http://127.0.0.1:1/x"}, {URL: ":"}}})
+	finish(t, r)
+	lines, _, err := dir.Server()
+	if err != nil || len(lines) != 7 {
+		t.Fatalf("%+v %v", lines, err)
+	}
+	if lines[0].Values["im_x"] != 5 || string(lines[1].JSON) != `{"commits":9}` {
+		t.Errorf("%+v", lines[:2])
+	}
+	for i, part := range []string{"401", "not JSON", "longer than", "connection refused", "not a URL"} {
+		if l := lines[i+2]; !strings.Contains(l.Error, part) || l.Values != nil || l.JSON != nil || strings.Contains(l.Source, "token") {
+			t.Errorf("%+v, want %q", l, part)
+		}
+	}
+}
+
+// A call that is cut short at the end of the run is no failure of the source.
+func TestScrapeStopsWithTheRun(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		cancel()
+		<-q.Context().Done()
+	}))
+	defer srv.Close()
+	r, dir := newRecorder(t, Config{Scrapes: []Scrape{{URL: srv.URL}}})
+	r.scrape.run(ctx)
+	if lines, _, err := dir.Server(); err != nil || len(lines) != 0 {
+		t.Errorf("%+v %v", lines, err)
+	}
+}
+
+// Rows are a ratio over the whole load, from the last reading before it on, applied to the window's own traffic.
+func TestRowsAreMeasuredAsARatio(t *testing.T) {
+	r, _ := newRecorder(t, Config{})
+	s := &r.scrape
+	reading := func(events, inserted, updated int, sent, acked int64) {
+		s.keepRows(fmt.Appendf(nil, `{"tables":{"events":{"inserted":%d},"device_cursors":{"inserted":%d,"updated":%d}}}`, events, inserted, updated),
+			rowTraffic{sent, acked})
+	}
+	reading(1000, 5000, 0, 0, 0) // provisioning is still being counted
+	if _, _, ok := s.ratios(); ok {
+		t.Error("a ratio out of one reading")
+	}
+	reading(2000, 9000, 0, 0, 0)
+	reading(2500, 9000, 700, 500, 1000)
+	s.keepRows([]byte(`{"tables":{}}`), rowTraffic{9, 9})
+	s.keepRows([]byte(`[]`), rowTraffic{9, 9})
+	reading(4000, 9200, 1400, 2000, 2000)
+	for range 20 {
+		r.Send(sample.Send{Intended: in, Start: in, Done: in})
+		r.Frame(sample.Frame{Dir: sample.Up, Type: sample.FAck, Msg: in})
+	}
+	m := finish(t, r).Measured
+	if m[capacity.EventRows] != 2 || m[capacity.CursorRows] != 0.8*2 {
+		t.Errorf("rows of events %v, cursor writes %v", m[capacity.EventRows], m[capacity.CursorRows])
+	}
+}
