@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -155,22 +157,27 @@ func resident() float64 {
 }
 
 // bare opens a session by hand and then only reads.
-func bare(b *testing.B, url, device string, wg *sync.WaitGroup) net.Conn {
+func bare(b *testing.B, url, device string, wg *sync.WaitGroup, read *atomic.Int64) net.Conn {
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n", protocol.Path)
-	for _, r := range []wire.Request{{T: wire.THello, Device: device}, {T: wire.TSub}} {
+	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		b.Fatal(err)
+	}
+	for _, r := range []wire.Request{{T: wire.THello, Device: device, Install: 1}, {T: wire.TSub}} {
 		p := wire.AppendRequest(nil, &r)
 		_, _ = c.Write(append([]byte{0x81, 0x80 | byte(len(p)), 0, 0, 0, 0}, p...))
 	}
 	wg.Go(func() {
 		buf := make([]byte, 1024)
 		for {
-			if _, err := c.Read(buf); err != nil {
+			n, err := c.Read(buf)
+			if err != nil {
 				return
 			}
+			read.Add(int64(n))
 		}
 	})
 	return c
@@ -187,8 +194,9 @@ func BenchmarkReceive(b *testing.B) {
 		pop.Devices[i].Connected = i < n
 	}
 	var readers sync.WaitGroup
+	var read atomic.Int64
 	for i := n; i < 2*n; i++ {
-		c := bare(b, gate.url, pop.Devices[i].ID, &readers)
+		c := bare(b, gate.url, pop.Devices[i].ID, &readers, &read)
 		defer func() { c.Close() }()
 	}
 	before := resident()
@@ -223,6 +231,9 @@ func BenchmarkReceive(b *testing.B) {
 	var acked []float64
 	for range b.N {
 		acked = append(acked, perFrame(gate.post(b, 0, n, 2*rounds))/2)
+	}
+	if least := int64(b.N) * n * rounds * 400; read.Load() < least {
+		b.Fatalf("the bare loops read %d bytes of at least %d: the comparison is void", read.Load(), least)
 	}
 	b.ReportMetric(median(ratios), "ratio")
 	b.ReportMetric(median(ours), "µs/frame")
