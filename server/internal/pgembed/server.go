@@ -132,6 +132,9 @@ func launch(ctx context.Context, cfg Config, in install, id identity, tmpl strin
 			break
 		}
 		if err = s.run(ctx, id, cfg.Settings); err == nil {
+			if cfg.Keep {
+				fmt.Fprintf(cfg.Log, "postgresql: version %s in %s, which is kept\n", s.Version, s.DataDir)
+			}
 			return s, nil
 		}
 		if ctx.Err() != nil || portFree(s.Port) {
