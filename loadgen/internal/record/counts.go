@@ -17,14 +17,13 @@ const maxCodes = 64
 
 // sendCounts counts sends, failures and reconnections. There are few of them a second, so one lock is enough.
 type sendCounts struct {
-	mu           sync.Mutex
-	all          tally
-	win          tally
-	lateSends    int64 // in the window
-	late         *hdrhistogram.Histogram
-	lateNegative int64
-	opsFailed    map[string]int64
-	reconnects   map[string]int64
+	mu         sync.Mutex
+	all        tally
+	win        tally
+	lateSends  int64 // in the window
+	late       *hdrhistogram.Histogram
+	opsFailed  map[string]int64
+	reconnects map[string]int64
 }
 
 // tally is what became of sends.
