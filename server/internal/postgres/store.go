@@ -77,6 +77,7 @@ func newPool(ctx context.Context, cfg Config, conns int32, params map[string]str
 	rp["statement_timeout"] = ms(cfg.StmtTimeout)
 	rp["lock_timeout"] = ms(cfg.LockTimeout)
 	rp["idle_in_transaction_session_timeout"] = ms(cfg.IdleTimeout)
+	rp["jit"] = "off" // no statement here runs long enough to win back its compilation
 	if rp["application_name"] == "" {
 		rp["application_name"] = "imbench"
 	}
