@@ -1,0 +1,81 @@
+package figure
+
+import (
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// gridlines are thin horizontal lines at the labelled ticks.
+type gridlines struct{ vertical bool }
+
+// Plot implements plot.Plotter.
+func (g gridlines) Plot(c draw.Canvas, p *plot.Plot) {
+	style := draw.LineStyle{Color: pale, Width: 0.5}
+	axis := p.Y
+	if g.vertical {
+		axis = p.X
+	}
+	for _, t := range axis.Tick.Marker.Ticks(axis.Min, axis.Max) {
+		switch {
+		case t.IsMinor():
+		case g.vertical:
+			x := c.X(p.X.Norm(t.Value))
+			c.StrokeLine2(style, x, c.Min.Y, x, c.Max.Y)
+		default:
+			y := c.Y(p.Y.Norm(t.Value))
+			c.StrokeLine2(style, c.Min.X, y, c.Max.X, y)
+		}
+	}
+}
+
+// level is a dashed horizontal line with its name at its right end.
+type level struct {
+	y    float64
+	name string
+}
+
+// Plot implements plot.Plotter.
+func (l level) Plot(c draw.Canvas, p *plot.Plot) {
+	y := c.Y(p.Y.Norm(l.y))
+	c.StrokeLine2(draw.LineStyle{Color: black, Width: 0.8, Dashes: []vg.Length{5, 3}}, c.Min.X, y, c.Max.X, y)
+	dy, align := vg.Length(2), text.YBottom
+	if y > c.Max.Y-12 {
+		dy, align = -2, text.YTop
+	}
+	c.FillText(textStyle(8, black, text.XRight, align), vg.Point{X: c.Max.X - 2, Y: y + dy}, l.name)
+}
+
+// swatch is a legend's sample of a filled area.
+type swatch struct{ color color.Color }
+
+// Thumbnail implements plot.Thumbnailer.
+func (s swatch) Thumbnail(c *draw.Canvas) {
+	c.FillPolygon(s.color, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
+}
+
+// dot is a point of data with a text beside it; it is its own legend sample.
+type dot struct {
+	x, y  float64
+	style draw.GlyphStyle
+	text  string
+	side  int // of the text: -1 left, 1 right, 0 none
+}
+
+// Plot implements plot.Plotter.
+func (d dot) Plot(c draw.Canvas, p *plot.Plot) {
+	at := vg.Point{X: c.X(p.X.Norm(d.x)), Y: c.Y(p.Y.Norm(d.y))}
+	c.DrawGlyphNoClip(d.style, at)
+	switch off := d.style.Radius + 3; d.side {
+	case 1:
+		c.FillText(textStyle(8, black, text.XLeft, text.YCenter), vg.Point{X: at.X + off, Y: at.Y}, d.text)
+	case -1:
+		c.FillText(textStyle(8, black, text.XRight, text.YCenter), vg.Point{X: at.X - off, Y: at.Y}, d.text)
+	}
+}
+
+// Thumbnail implements plot.Thumbnailer.
+func (d dot) Thumbnail(c *draw.Canvas) { c.DrawGlyphNoClip(d.style, c.Center()) }

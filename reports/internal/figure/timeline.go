@@ -1,0 +1,94 @@
+package figure
+
+import (
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"imbench/reports/rundir"
+)
+
+// Timeline is what figures over time need to know of a run. Their axis counts from the beginning of the measured window.
+type Timeline struct {
+	Started time.Time
+	Phases  []rundir.Phase
+	Window  rundir.Window // in seconds since Started
+}
+
+const timeLabel = "seconds since the measured window began"
+
+// at places a time of day on the axis.
+func (t Timeline) at(when time.Time) float64 { return when.Sub(t.Started).Seconds() - t.Window.From }
+
+// share marks the phases in all panels and gives them one axis of time, which the last one names.
+func (t Timeline) share(panels []*plot.Plot, x span) {
+	for i, p := range panels {
+		setLinear(&p.X, x.lo, x.hi)
+		if i == len(panels)-1 {
+			p.X.Label.Text = timeLabel
+		}
+	}
+}
+
+// phases shades what is not measured, and names each phase where there is room.
+type phases struct{ Timeline }
+
+// Plot implements plot.Plotter.
+func (ph phases) Plot(c draw.Canvas, p *plot.Plot) {
+	style := textStyle(7.5, grey, text.XCenter, text.YTop)
+	for _, phase := range ph.Phases {
+		from, to := phase.From-ph.Window.From, phase.To-ph.Window.From
+		if phase.To == 0 {
+			to = p.X.Max
+		}
+		from, to = max(from, p.X.Min), min(to, p.X.Max)
+		if !usable(from) || !usable(to) || from >= to {
+			continue
+		}
+		x0, x1 := c.X(p.X.Norm(from)), c.X(p.X.Norm(to))
+		if phase.Name != "measure" {
+			c.FillPolygon(band, []vg.Point{{X: x0, Y: c.Min.Y}, {X: x1, Y: c.Min.Y}, {X: x1, Y: c.Max.Y}, {X: x0, Y: c.Max.Y}})
+		}
+		if name := label(phase.Name); style.Width(name) < x1-x0-2 {
+			c.FillText(style, vg.Point{X: (x0 + x1) / 2, Y: c.Max.Y - 1}, name)
+		}
+	}
+}
+
+// line is a polyline through points that the panel's axes can show. It stops where seconds are missing (gap, in x).
+type line struct {
+	pts   plotter.XYs
+	style draw.LineStyle
+	gap   float64
+}
+
+// Plot implements plot.Plotter. A point between two gaps is drawn as a dot.
+func (l line) Plot(c draw.Canvas, p *plot.Plot) {
+	pts := thin(l.pts)
+	for len(pts) > 0 {
+		n := 1
+		for n < len(pts) && (l.gap == 0 || pts[n].X-pts[n-1].X <= l.gap) {
+			n++
+		}
+		part := make([]vg.Point, n)
+		for i := range part {
+			part[i] = vg.Point{X: c.X(p.X.Norm(pts[i].X)), Y: c.Y(p.Y.Norm(pts[i].Y))}
+		}
+		if n == 1 {
+			c.DrawGlyph(draw.GlyphStyle{Color: l.style.Color, Radius: 1.5, Shape: draw.CircleGlyph{}}, part[0])
+		} else {
+			c.StrokeLines(l.style, c.ClipLinesXY(part)...)
+		}
+		pts = pts[n:]
+	}
+}
+
+// Thumbnail implements plot.Thumbnailer.
+func (l line) Thumbnail(c *draw.Canvas) {
+	y := (c.Min.Y + c.Max.Y) / 2
+	c.StrokeLine2(l.style, c.Min.X, y, c.Max.X, y)
+}
