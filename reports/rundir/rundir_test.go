@@ -371,6 +371,30 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// unsynced is a file whose bytes the disk refuses when they are flushed.
+type unsynced struct{ *os.File }
+
+func (unsynced) Sync() error { return syscall.EIO }
+
+// What the disk refuses at the last moment is found before the run is called finished.
+func TestFlushFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	w, err := create(dir, testManifest(), nil, func(path string) (file, error) {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o644)
+		if filepath.Base(path) == CountersFile {
+			return unsynced{f}, err
+		}
+		return f, err
+	})
+	must(t, err, w.Counters(CounterLine{At: began}))
+	if err := w.Finish(testSummary(), nil); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), CountersFile) {
+		t.Errorf("%v", err)
+	}
+	if r, err := Open(dir); err != nil || r.Finished() {
+		t.Errorf("finished, or unreadable: %v", err)
+	}
+}
+
 func TestFullDiskSentence(t *testing.T) {
 	err := &WriteError{Dir: "runs/x", File: CountersFile, Lines: 12, Err: &os.PathError{Op: "write", Path: "/p", Err: syscall.ENOSPC}}
 	want := "cannot write runs/x/counters.ndjson: no space left on device; its first 12 lines and the other files are kept, " +

@@ -350,6 +350,50 @@ func TestCases(t *testing.T) {
 	}
 }
 
+// Who was wrong is named at the seq where they were wrong, whether a reply or the export shows it, and nobody else is.
+func TestTheWrongOneIsNamed(t *testing.T) {
+	wrong := func(l *Ledger, device int32) {
+		l.Deliver(sample.Delivery{Device: device, Seq: 3, MID: "m3", BodyHash: 99, Plan: 3})
+	}
+	tests := []struct {
+		name string
+		run  func(t *testing.T, l *Ledger)
+		want string
+	}{
+		{"the first, by the reply", func(_ *testing.T, l *Ledger) { wrong(l, 0); deliver(l, 1, 3); answered(l, 3) }, "a1 3"},
+		{"the second, by the reply", func(_ *testing.T, l *Ledger) { deliver(l, 0, 3); wrong(l, 1); answered(l, 3) }, "b1 3"},
+		{"the first, by the export", func(_ *testing.T, l *Ledger) { wrong(l, 0); deliver(l, 1, 3) }, "a1 3"},
+		{"the second, by the export", func(_ *testing.T, l *Ledger) { deliver(l, 0, 3); wrong(l, 1) }, "b1 3"},
+		{"the first, who had skipped it, is not", func(_ *testing.T, l *Ledger) { wrong(l, 1); answered(l, 3) }, "b1 3"},
+		{"a reply that is folded already", func(_ *testing.T, l *Ledger) {
+			l.cfg.MaxEntries = 1
+			l.Send(sample.Send{Plan: 3, Seq: 3, MID: "m3", BodyHash: 99, Start: 1, Done: 2})
+			answered(l, 4)
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+		}, " 3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			l := New(tiny(), Config{})
+			tt.run(t, l)
+			for d := range int32(2) {
+				deliver(l, d, 4)
+			}
+			logged(t, l, 3, 4)
+			var named []string
+			for _, c := range l.Settle(true, true).Culprits {
+				if c.Kind == "mismatched" {
+					named = append(named, fmt.Sprint(c.Device, " ", c.Seq))
+				}
+			}
+			if len(named) != 1 || named[0] != tt.want {
+				t.Errorf("named %q, want %q", named, tt.want)
+			}
+		})
+	}
+}
+
 func TestExportOutOfOrderIsRefused(t *testing.T) {
 	l := New(tiny(), Config{})
 	logged(t, l, 3)

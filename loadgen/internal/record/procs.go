@@ -9,6 +9,7 @@ import (
 
 // procs watches processes. look belongs to the owner of Tick; watch and use may be called by others.
 type procs struct {
+	proc string // "/proc"
 	mu   sync.Mutex
 	list []*watched
 }
@@ -24,6 +25,7 @@ type watched struct {
 }
 
 func (p *procs) init(list []Process) {
+	p.proc = "/proc"
 	for _, x := range list {
 		p.list = append(p.list, &watched{Process: x})
 	}
@@ -44,7 +46,7 @@ func (p *procs) look(now time.Time, inWindow bool) (lines []rundir.ProcessLine) 
 		if w.gone {
 			continue
 		}
-		u, err := readUsage("/proc", w.PID, w.Tree)
+		u, err := readUsage(p.proc, w.PID, w.Tree)
 		if err != nil || w.start != 0 && u.start != w.start {
 			w.gone = true
 		} else {

@@ -153,6 +153,26 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// CPU time never goes back, even if a child slips between two readings; another process with the same pid is not ours.
+func TestReadingsNeverGoBack(t *testing.T) {
+	p := procs{proc: t.TempDir(), list: []*watched{{Process: Process{Role: "postgres", PID: 10, Tree: true}}}}
+	at := time.Now()
+	for i, step := range []struct {
+		own, start int
+		cpu        float64
+		gone       bool
+	}{{500, 7, 5, false}, {300, 7, 5, false}, {600, 7, 6, false}, {900, 8, 6, true}} {
+		fakeProc(t, p.proc, 10, step.own, 0, step.start, 10, 0)
+		lines := p.look(at.Add(time.Duration(i)*time.Second), true)
+		if len(lines) != 1 || lines[0].CPUSec != step.cpu || lines[0].Gone != step.gone {
+			t.Errorf("step %d: %+v", i, lines)
+		}
+	}
+	if use := p.use(); use[0].CPUCores != 0.5 {
+		t.Errorf("%+v", use)
+	}
+}
+
 func TestSpan(t *testing.T) {
 	var s span
 	at := time.Now()

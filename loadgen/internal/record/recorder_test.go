@@ -187,6 +187,7 @@ func TestLinesAreDifferences(t *testing.T) {
 	live := int64(0)
 	r, dir := newRecorder(t, Config{Live: func() (int64, int64) { live += 10; return live, live - 1 }})
 	begin := time.Now()
+	r.Op(sample.Op{Kind: sample.OpAck, Start: in, Done: in - ms, Msg: in}) // negative: once, not once a second
 	for i := range 3 {
 		for range i + 1 {
 			r.Send(sample.Send{Intended: in, Start: in + ms, Done: in + 2*ms})
@@ -227,7 +228,11 @@ func TestLinesAreDifferences(t *testing.T) {
 	if len(d.Intervals) != 3 || d.Intervals[2].Count != 3 || d.Total.TotalCount() != 6 {
 		t.Errorf("%+v", d.Intervals)
 	}
-	if res := finish(t, r); res.Metrics[rundir.Deliver] != rundir.MetricOf(d.Total) {
+	res := finish(t, r)
+	if res.Negative != 1 || len(res.Notes) != 1 {
+		t.Errorf("%d negative, notes %v", res.Negative, res.Notes)
+	}
+	if res.Metrics[rundir.Deliver] != rundir.MetricOf(d.Total) {
 		t.Errorf("the file has %+v, the summary %+v", rundir.MetricOf(d.Total), res.Metrics[rundir.Deliver])
 	}
 }
