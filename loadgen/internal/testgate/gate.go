@@ -28,6 +28,8 @@ type Gate struct {
 	// Admit says whether the n-th hello is admitted, and when to come back if not.
 	Admit     func(attempt int) (ok bool, retryMS int) // nil = always
 	Heartbeat time.Duration
+	// SyncDelay is how long a page is held back after it was read: what is pushed meanwhile overtakes it.
+	SyncDelay time.Duration
 	Silent    atomic.Bool // answers nothing from now on
 
 	mu       sync.Mutex

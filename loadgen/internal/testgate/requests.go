@@ -74,8 +74,17 @@ func (s *Session) answer(r *wire.Request) {
 		const page = 5
 		head := int64(len(l.events))
 		to := min(r.After+page, head)
-		s.send(&wire.Frame{T: wire.TSynced, RID: r.RID, Conv: r.Conv, Events: slices.Clone(l.events[min(r.After, head):to]), Head: head,
-			MinSeq: 1, NextAfter: max(r.After, to), HasMore: to < head, Epoch: 1})
+		f := &wire.Frame{T: wire.TSynced, RID: r.RID, Conv: r.Conv, Events: slices.Clone(l.events[min(r.After, head):to]), Head: head,
+			MinSeq: 1, NextAfter: max(r.After, to), HasMore: to < head, Epoch: 1}
+		if g.SyncDelay == 0 {
+			s.send(f)
+			return
+		}
+		time.AfterFunc(g.SyncDelay, func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			s.send(f)
+		})
 	}
 }
 
