@@ -291,6 +291,13 @@ func text(f *wire.Frame) string {
 
 func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
+// nopConn is never closed and takes everything.
+type nopConn struct{ net.Conn }
+
+func (nopConn) Close() error { return nil }
+
+func (nopConn) Write(b []byte) (int, error) { return len(b), nil }
+
 func newReader(b []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(b)) }
 
 func readFrame(r *bufio.Reader) (op byte, payload []byte, err error) {
