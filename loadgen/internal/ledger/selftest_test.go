@@ -97,7 +97,7 @@ func TestPlantedFaultsAreFoundAndNamed(t *testing.T) {
 	for _, f := range selfTest {
 		t.Run(f.name, func(t *testing.T) {
 			rng := newRand(11)
-			s := honest(rng, world(rng, 40, 60), 6000)
+			s := honest(rng, world(rng, 40, 60), 3500)
 			var faults []planted
 			pairs := map[[2]int32]bool{}
 			for n := 0; n < len(s.ops)/10_000+1; {
