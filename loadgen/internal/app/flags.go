@@ -28,6 +28,7 @@ type options struct {
 	keep       bool
 	allowEnv   []string
 	database   string
+	cpuProfile string
 }
 
 type optionalUint struct {
@@ -79,6 +80,7 @@ func parseFlags(p Program) (options, error) {
 	fs.BoolVar(&o.keep, "keep", false, "keep the population (and the embedded database) after the run")
 	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
+	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
 	err := fs.Parse(p.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -204,7 +205,12 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		}
 		watched <- err
 	}()
+	stopProfile, err := startProfile(r.options.cpuProfile)
+	if err != nil {
+		lost(err)
+	}
 	result, err := driver.Run(load, r.driverConfig())
+	stopProfile()
 	if cause := context.Cause(load); load.Err() != nil && cause != context.Canceled {
 		err = cause // the stack or the disk went away; that is why the driver ended
 	}
@@ -216,6 +222,24 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		}
 	}
 	return r.finish(ctx, result, err)
+}
+
+// startProfile begins a CPU profile; the function that it returns ends it and is never nil.
+func startProfile(file string) (stop func(), err error) {
+	if file == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return func() {}, fail(ExitUsage, "-cpuprofile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return func() {}, errors.Join(err, f.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // a profile that could not be written whole is refused by who reads it
+	}, nil
 }
 
 func (r *runner) driverConfig() driver.Config {
