@@ -47,7 +47,8 @@ type Conn struct {
 	stalled    bool          // and it is a goroutine that waits for the socket
 	subscribed bool          // wants events and hints
 	closing    bool          // a close frame is queued or written: nothing more is accepted
-	closed     bool          // the reader has ended
+	leaving    bool          // the reader has ended: whoever is writing ends the connection when he is done
+	closed     bool          // the socket is closed from this side, after the reader has ended
 	code       int           // close code, ours
 	room       chan struct{} // closed when pending has fallen to half of the limit; nil = nobody waits
 	open       []string
@@ -163,11 +164,17 @@ func (c *Conn) Gone(peerCode int) {
 	if !c.closing {
 		code = peerCode
 	}
-	c.closing, c.closed = true, true
-	c.queue, c.held, c.open, c.told = nil, nil, nil, tracker{}
+	c.closing, c.leaving = true, true
+	c.held, c.open, c.told = nil, nil, tracker{}
 	c.roomLocked(true)
+	if !c.writing || (c.stalled && c.raw != nil) {
+		c.endLocked()
+	} else {
+		// Somebody is writing, perhaps our close frame: he ends the connection when he is done. If that blocks, it
+		// does not for long.
+		_ = c.nc.SetWriteDeadline(time.Now().Add(closeWait / 2))
+	}
 	c.mu.Unlock()
-	_ = c.nc.Close() // nothing could be done about an error
 	c.hub.metrics.closed(code)
 	c.hub.registry.detach(c)
 }
@@ -183,6 +190,13 @@ func (c *Conn) Welcome(r *wire.Frame) {
 	c.ReplyNow(r)
 }
 
+// endLocked closes the socket and drops what is queued. c.mu must be held.
+func (c *Conn) endLocked() {
+	c.closed = true
+	c.queue, c.hints = nil, 0
+	_ = c.nc.Close() // nothing could be done about an error
+}
+
 // Subscribe lets events and hints through.
 func (c *Conn) Subscribe() {
 	c.mu.Lock()
@@ -194,7 +208,7 @@ func (c *Conn) Subscribe() {
 func (c *Conn) Open(conv string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.isOpen(conv) {
+	if c.leaving || c.isOpen(conv) {
 		return
 	}
 	if len(c.open) >= maxOpen {
@@ -231,7 +245,7 @@ func (c *Conn) isOpen(conv string) bool {
 func (c *Conn) Acked(conv string, delivered int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
+	if !c.leaving {
 		c.told.ack(conv, delivered, c.hub.now())
 	}
 }

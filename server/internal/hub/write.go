@@ -44,7 +44,7 @@ func (c *Conn) flush() {
 		c.pending -= n
 		if err != nil {
 			c.breakLocked()
-			break
+			break // with an empty queue
 		}
 		if n < len(data) {
 			c.hub.metrics.flushers.Add(1)
@@ -52,7 +52,15 @@ func (c *Conn) flush() {
 			return
 		}
 	}
-	c.writing = false
+	c.doneLocked()
+}
+
+// doneLocked ends a turn of writing, and the connection if its reader has ended meanwhile.
+func (c *Conn) doneLocked() {
+	c.writing, c.stalled = false, false
+	if c.leaving && !c.closed {
+		c.endLocked()
+	}
 }
 
 // takeLocked takes frames off the queue that leave together: one as it stands, several copied into w.
@@ -102,7 +110,11 @@ func (c *Conn) drain(rest []byte) {
 	defer buffers.Put(w)
 	for {
 		for len(rest) > 0 {
-			_ = c.nc.SetWriteDeadline(time.Now().Add(c.hub.cfg.WriteStall)) // fails only if the write does
+			c.mu.Lock()
+			if !c.leaving {
+				_ = c.nc.SetWriteDeadline(time.Now().Add(c.hub.cfg.WriteStall)) // fails only if the write does
+			}
+			c.mu.Unlock()
 			n, err := c.nc.Write(rest[:min(len(rest), writeChunk)])
 			rest = rest[n:]
 			c.mu.Lock()
@@ -110,7 +122,7 @@ func (c *Conn) drain(rest []byte) {
 			c.roomLocked(false)
 			if err != nil {
 				c.breakLocked()
-				c.writing = false
+				c.doneLocked()
 				c.mu.Unlock()
 				return
 			}
@@ -118,8 +130,8 @@ func (c *Conn) drain(rest []byte) {
 		}
 		c.mu.Lock()
 		if c.closed || len(c.queue) == 0 {
-			c.writing, c.stalled = false, false
 			_ = c.nc.SetWriteDeadline(time.Time{}) // or the next attempt would meet a deadline that has passed
+			c.doneLocked()
 			c.mu.Unlock()
 			return
 		}
