@@ -17,6 +17,7 @@ type ackCounts struct {
 	noise  float64 // variance of the number of acks, for each event
 	syncs  float64
 	hints  float64
+	healed float64 // runs of losses that end with the sweep's hint, not with the next event
 	perAck float64 // events an ack covers
 }
 
@@ -31,31 +32,60 @@ type step struct {
 	p    float64
 }
 
+// link leads from one beginning to another with probability p; sized is p times the mean size of the batch between.
+type link struct {
+	to       int
+	p, sized float64
+}
+
+// opening is a beginning: the moments of its batch's size, and what follows.
+type opening struct {
+	mean, square float64
+	links        []link
+}
+
 // countAcks solves the acknowledgements exactly, up to the age of a loss when a batch ends (see idle).
 //
 // A batch begins when an event is applied and none is pending. It ends with an ack: when `every` events are pending, or
 // `delay` after its beginning. Lost events are applied with the next event that arrives, or after the sweep's hint if
-// nothing arrives in time; several may so be applied at once, and what is beyond the ack begins the next batch. Beginnings of batches are a Markov chain over (phase,
-// events applied at once); its stationary distribution gives the mean size of a batch, which is events an ack.
+// nothing arrives in time; several may so be applied at once, and what is beyond the ack begins the next batch.
+// Beginnings of batches are a Markov chain over (phase, events applied at once); its stationary distribution gives the
+// mean size of a batch, which is events an ack.
+//
+// What the end of a burst changes is shared by all of its messages: the figures of a long burst are those of an endless
+// one and a part that goes with 1/size, taken from a burst of longBurst.
 func countAcks(b burst, p ackPolicy) ackCounts {
+	const longBurst = 64
+	if b.size <= longBurst {
+		return solveAcks(b, p)
+	}
+	share := longBurst / float64(b.size)
+	out := between(solveAcks(b.endless(), p), solveAcks(burst{longBurst, b.lambda, b.nu}, p), share)
+	out.perAck = 1 / out.acks
+	return out
+}
+
+func solveAcks(b burst, p ackPolicy) ackCounts {
 	runs := 1 // losses in a row that are told apart
-	for q := p.loss; q > 1e-6 && runs < 32; q *= p.loss {
+	for q := p.loss; q > 1e-4 && runs < 16; q *= p.loss {
 		runs++
 	}
-	s := ackSolver{b: b, p: p, runs: runs, most: p.every + runs}
+	s := ackSolver{b: b, p: p, runs: runs, most: p.every + runs, idles: map[hole][]link{}}
 	s.prepare()
 	start := s.stationary()
 	var size, square float64
 	for i, w := range start {
-		for _, st := range s.steps[i] {
-			size += w * st.p * float64(st.size)
-			square += w * st.p * float64(st.size*st.size)
-		}
+		size += w * s.open[i].mean
+		square += w * s.open[i].square
 	}
 	out := ackCounts{acks: 1 / size, perAck: size}
-	out.noise = s.noise(start, size) / (size * size * size)
-	out.syncs = p.loss * (1 - p.loss) // each run of losses ends in one sync, whatever reveals it
-	out.hints = s.hints(size)
+	out.noise = s.noise(start, size, square) / (size * size * size)
+	silent, late := s.hints(size)
+	// Each run of losses ends in one sync, whatever reveals it. A lost event begins a run unless its predecessor was lost
+	// too and is still missing, so that runs = loss·(1 − loss + healed) with healed = runs·silent.
+	out.syncs = p.loss * (1 - p.loss) / (1 - p.loss*silent)
+	out.healed = out.syncs * silent
+	out.hints = out.syncs * (silent + late)
 	return out
 }
 
@@ -63,28 +93,37 @@ type ackSolver struct {
 	b     burst
 	p     ackPolicy
 	runs  int
-	most  int
-	steps [][]step           // by beginning
-	begin [][]float64        // transition probabilities between beginnings
-	idles map[hole][]float64 // idle, remembered
+	most  int             // messages within a batch
+	open  []opening       // by index
+	idles map[hole][]link // idle, remembered
 }
 
-// index of a beginning: n is 1 to runs+1.
-func (s *ackSolver) index(h hole) int { return h.phase*(s.runs+1) + h.n - 1 }
+// index of a beginning with n events applied, 1 to runs+1. Within a burst, a batch only leads to a higher index: to a
+// later phase, or to fewer events in the same one.
+func (s *ackSolver) index(h hole) int { return h.phase*(s.runs+1) + s.runs + 1 - h.n }
 
 func (s *ackSolver) prepare() {
 	starts := s.b.phases() * (s.runs + 1)
-	s.steps, s.begin = make([][]step, starts), make([][]float64, starts)
-	s.idles = map[hole][]float64{}
+	s.open = make([]opening, starts)
+	p, sized := make([]float64, starts), make([]float64, starts)
 	for phase := range s.b.phases() {
 		counts := s.b.counts(phase, s.p.delay, s.most)
 		for n := 1; n <= s.runs+1; n++ {
-			i := s.index(hole{phase, n})
-			s.steps[i] = s.batch(phase, n, counts)
-			s.begin[i] = make([]float64, starts)
-			for _, st := range s.steps[i] {
-				for j, q := range s.follow(st) {
-					s.begin[i][j] += st.p * q
+			o := &s.open[s.index(hole{phase, n})]
+			clear(p)
+			clear(sized)
+			for _, st := range s.batch(phase, n, counts) {
+				size := float64(st.size)
+				o.mean += st.p * size
+				o.square += st.p * size * size
+				for _, l := range s.follow(st) {
+					p[l.to] += st.p * l.p
+					sized[l.to] += st.p * l.p * size
+				}
+			}
+			for to := range p {
+				if p[to] > 0 {
+					o.links = append(o.links, link{to, p[to], sized[to]})
 				}
 			}
 		}
@@ -104,7 +143,7 @@ func (s *ackSolver) batch(phase, n int, counts []count) []step {
 	more := 1.0 // P(at least m messages)
 	for m := 0; m <= s.most; m++ {
 		for q, w := range open {
-			if w == 0 {
+			if w < 1e-12 {
 				continue
 			}
 			size := n + m - q
@@ -154,130 +193,136 @@ func (s *ackSolver) lossAfter(q int) float64 {
 }
 
 // follow is the distribution of the next batch's beginning.
-func (s *ackSolver) follow(st step) []float64 {
-	if !st.left {
-		return s.idle(st.next)
+func (s *ackSolver) follow(st step) []link {
+	if st.left {
+		return []link{{to: s.index(st.next), p: 1}}
 	}
-	out := make([]float64, s.b.phases()*(s.runs+1))
-	out[s.index(st.next)] = 1
-	return out
+	return s.idle(st.next)
 }
 
 // idle is the distribution of the next batch's beginning, from a phase with n lost events outstanding and nothing
 // pending. When a batch ended with losses outstanding their age is not known; half the delay is taken, which matters
 // only for whether the hint or the next burst comes first.
-func (s *ackSolver) idle(from hole) []float64 {
+func (s *ackSolver) idle(from hole) []link {
 	if known, ok := s.idles[from]; ok {
 		return known
 	}
-	out := make([]float64, s.b.phases()*(s.runs+1))
-	type at struct {
-		hole
-		p    float64
-		wait float64 // until the hint
+	var out []link
+	to := func(h hole, p float64) {
+		if p > 0 {
+			out = append(out, link{to: s.index(h), p: p})
+		}
 	}
-	todo := []at{{from, 1, s.p.grace + s.p.sweep/2 - s.p.delay/2}}
-	for len(todo) > 0 {
-		a := todo[0]
-		todo = todo[1:]
-		if a.n > 0 {
-			silent := s.b.counts(a.phase, max(a.wait, 0), 0)[0]
-			out[s.index(hole{a.phase, a.n})] += a.p * silent.waiting
-			out[s.index(hole{0, a.n})] += a.p * silent.started
-			a.p *= 1 - silent.p()
+	h, p, wait := from, 1.0, s.p.grace+s.p.sweep/2-s.p.delay/2
+	for {
+		if h.n > 0 {
+			silent := s.b.counts(h.phase, max(wait, 0), 0)[0]
+			to(h, p*silent.waiting)
+			to(hole{0, h.n}, p*silent.started)
+			p *= 1 - silent.p()
 		}
-		next := s.b.after(a.phase, 1)
-		lost := s.lossAfter(a.n)
-		out[s.index(hole{next, a.n + 1})] += a.p * (1 - lost)
-		if lost > 0 && a.p > 0 {
-			todo = append(todo, at{hole{next, a.n + 1}, a.p * lost, s.p.grace + s.p.sweep/2})
+		next := s.b.after(h.phase, 1)
+		lost := s.lossAfter(h.n)
+		to(hole{next, h.n + 1}, p*(1-lost))
+		if lost == 0 || p == 0 {
+			break
 		}
+		h, p, wait = hole{next, h.n + 1}, p*lost, s.p.grace+s.p.sweep/2
 	}
 	s.idles[from] = out
 	return out
 }
 
-// stationary is the distribution over beginnings, by power iteration on the lazy chain (which cannot be periodic).
+// stationary is the distribution over beginnings. One pass follows the batches through a burst, in the order of their
+// indices, and collects what leads into the next burst; few passes are needed, since the silence lets most devices begin
+// alike. Half of the old entry is kept, so that nothing can oscillate.
 func (s *ackSolver) stationary() []float64 {
-	w := make([]float64, len(s.begin))
-	w[0] = 1
-	for range 2000 {
-		next := make([]float64, len(w))
-		for i, p := range w {
-			if p == 0 {
+	entry := make([]float64, len(s.open))
+	entry[s.index(hole{s.b.after(0, 1), 1})] = 1
+	visits := make([]float64, len(s.open))
+	for range 500 {
+		copy(visits, entry)
+		wrapped := make([]float64, len(s.open))
+		for i := range s.open {
+			if visits[i] < 1e-14 {
 				continue
 			}
-			next[i] += p / 2
-			for j, q := range s.begin[i] {
-				next[j] += p * q / 2
+			for _, l := range s.open[i].links {
+				if l.to > i {
+					visits[l.to] += visits[i] * l.p
+				} else {
+					wrapped[l.to] += visits[i] * l.p
+				}
 			}
 		}
 		var change float64
-		for i := range w {
-			change += math.Abs(next[i] - w[i])
+		for i := range entry {
+			change += math.Abs(wrapped[i] - entry[i])
+			entry[i] = (entry[i] + wrapped[i]) / 2
 		}
-		w = next
-		if change < 1e-10 {
+		if change < 1e-9 {
 			break
 		}
 	}
-	return w
+	var total float64
+	for _, v := range visits {
+		total += v
+	}
+	for i := range visits {
+		visits[i] /= total
+	}
+	return visits
 }
 
 // noise is the asymptotic variance of Σ(size − mean)/√batches: the variance of a size plus twice its covariances with
 // those that follow.
-func (s *ackSolver) noise(start []float64, mean float64) float64 {
-	excess := make([]float64, len(start)) // E[size − mean] by beginning
-	for i := range start {
-		for _, st := range s.steps[i] {
-			excess[i] += st.p * (float64(st.size) - mean)
-		}
-	}
-	var variance float64
+func (s *ackSolver) noise(start []float64, mean, square float64) float64 {
+	variance := square - mean*mean
 	carried := make([]float64, len(start)) // E[(size − mean); next beginning]
 	for i, w := range start {
-		for _, st := range s.steps[i] {
-			d := float64(st.size) - mean
-			variance += w * st.p * d * d
-			if w*st.p == 0 {
-				continue
-			}
-			for j, q := range s.follow(st) {
-				carried[j] += w * st.p * d * q
-			}
+		for _, l := range s.open[i].links {
+			carried[l.to] += w * (l.sized - mean*l.p)
 		}
 	}
+	next := make([]float64, len(start))
 	for range 200 {
-		var cov float64
-		next := make([]float64, len(carried))
+		clear(next)
+		var cov, left float64
 		for i, w := range carried {
-			cov += w * excess[i]
-			for j, q := range s.begin[i] {
-				next[j] += w * q
+			if math.Abs(w) < 1e-12 {
+				continue
+			}
+			left += math.Abs(w)
+			cov += w * (s.open[i].mean - mean)
+			for _, l := range s.open[i].links {
+				next[l.to] += w * l.p
 			}
 		}
 		variance += 2 * cov
-		carried = next
+		if left < 1e-6 {
+			break
+		}
+		carried, next = next, carried
 	}
 	return max(variance, 0)
 }
 
-// hints is the sweep's hints for each event: runs of losses that nothing reveals within the grace and the wait for the
-// sweep, and events that were repaired so late that the device still waits to acknowledge when the sweep comes.
-func (s *ackSolver) hints(perAck float64) float64 {
+// hints is the share of runs of losses that nothing reveals within the grace and the wait for the sweep, and of those
+// that are repaired so late that the device still waits to acknowledge when the sweep comes.
+func (s *ackSolver) hints(perAck float64) (silent, late float64) {
 	if s.p.loss == 0 {
-		return 0
+		return 0, 0
 	}
-	var sum float64
 	ends := s.b.ends()
 	// The sweep comes evenly within its period: Simpson's rule.
 	for i, weight := range [3]float64{1. / 6, 4. / 6, 1. / 6} {
 		wait := s.p.grace + s.p.sweep*float64(i)/2
 		for _, phase := range ends {
-			sum += weight * (s.silent(phase, wait) + s.late(phase, wait, perAck))
+			silent += weight * s.silent(phase, wait) / float64(len(ends))
+			late += weight * s.late(phase, wait, perAck) / float64(len(ends))
 		}
 	}
-	return s.p.loss * (1 - s.p.loss) * sum / float64(len(ends))
+	return silent, late
 }
 
 // silent is the probability that no event arrives within t of a loss.

@@ -11,15 +11,8 @@ type burst struct {
 	nu     float64
 }
 
-// longBurst is the size from which a burst counts as endless: its end touches less than 0.4 % of its messages.
-const longBurst = 256
-
-func newBurst(size int, lambda, nu float64) burst {
-	if size > longBurst {
-		return burst{lambda: lambda}
-	}
-	return burst{size, lambda, nu}
-}
+// endless is the burst that has no end.
+func (b burst) endless() burst { return burst{lambda: b.lambda} }
 
 // phases is the number of different phases.
 func (b burst) phases() int { return b.size + 1 }

@@ -104,16 +104,15 @@ func (in RunInputs) streams() ([]traffic, error) {
 		}
 		t := traffic{presence: p, value: map[string][]float64{}, noise: map[string][]float64{}, acked: map[string][]float64{}}
 		bytes := in.frames(p)
+		acks := in.acksByPresence(p, hinted)
 		for i, c := range p.c {
-			b := newBurst(in.Burst, p.lambda, p.odds[i]/p.tau)
 			if hinted {
-				t.add(in.hinted(b, c, bytes))
+				t.add(in.hinted(in.burst(p, p.odds[i]), acks[i], c, bytes))
 			} else {
-				t.add(in.pushed(b, c, bytes))
+				t.add(in.pushed(acks[i], c, bytes))
 			}
 		}
-		typical := newBurst(in.Burst, p.lambda, p.mean(p.odds)/p.tau)
-		t.slack = in.slack(typical, p.mean(p.c))
+		t.slack = in.slack(in.burst(p, p.mean(p.odds)), p.mean(p.c))
 		list = append(list, t)
 		return nil
 	}
@@ -160,10 +159,9 @@ func (t *traffic) add(p point) {
 
 // pushed is a message's traffic where events are pushed. A device is the sender of one event in c, which cannot be lost.
 // All devices of a conversation see the same arrivals, so their acks vary together.
-func (in RunInputs) pushed(b burst, c float64, bytes frameBytes) point {
-	a := countAcks(b, in.policy(c))
+func (in RunInputs) pushed(a ackCounts, c float64, bytes frameBytes) point {
 	lost := float64(in.Loss) * (c - 1)
-	gaps := max(0, c*(a.syncs-a.hints)) // syncs that the next event begins carry that event too
+	gaps := c * (a.syncs - a.healed) // syncs that the next event begins carry that event too
 	return point{c: c, events: c - 1, lost: lost, sweeps: c * a.hints, syncs: c * a.syncs, syncedEvents: lost + gaps,
 		acks: c * a.acks, ackNoise: c * c * a.noise, applied: c, bytes: bytes}
 }
@@ -184,26 +182,57 @@ func (in RunInputs) slack(b burst, c float64) float64 {
 }
 
 // hinted is a message's traffic where groups are hinted. Hints of a window are merged, each hint makes a reading device
-// sync, and the events of one sync arrive at once, which carries an ack's batch past k. Hints are not lost. The figures
-// are approximate: windows are taken to begin evenly over a burst.
-func (in RunInputs) hinted(b burst, c float64, bytes frameBytes) point {
-	others := 1 - 1/c // events that are not the device's own
-	merged := 0.0
+// sync, and the events of one sync arrive at once. Hints are not lost. The figures are approximate: windows are taken to
+// begin evenly over a burst, and acks as if events came one by one.
+func (in RunInputs) hinted(b burst, a ackCounts, c float64, bytes frameBytes) point {
+	more := 0.0 // events within a window after the one that begins it
 	ends := b.ends()
 	most := int(b.lambda*float64(in.HintWindow))*2 + 20
 	for _, phase := range ends {
 		for m, n := range b.counts(phase, float64(in.HintWindow), most) {
-			merged += float64(m) * n.p() / float64(len(ends))
+			more += float64(m) * n.p() / float64(len(ends))
 		}
 	}
-	perHint := 1 + merged*others
-	hints := (c - 1) / perHint
+	hints := (c - 1) / (1 + more*(1-1/c)) // a device's own events need none
 	readers := c * float64(in.Reading)
-	whole := in.policy(c)
-	whole.loss = 0
-	a := countAcks(b, whole)
-	perAck := a.perAck + (perHint-1)/2
 	syncs := hints * float64(in.Reading)
-	return point{c: c, hints: hints, syncs: syncs, syncedEvents: syncs * perHint, acks: readers / perAck,
+	return point{c: c, hints: hints, syncs: syncs, syncedEvents: syncs * (1 + more), acks: readers * a.acks,
 		ackNoise: readers * readers * a.noise, applied: readers, bytes: bytes}
+}
+
+func (in RunInputs) burst(p presence, odds float64) burst {
+	return burst{in.Burst, p.lambda, odds / p.tau}
+}
+
+// acksByPresence is countAcks for each c. It is smooth in c: up to four it is worked out for each, and further on for
+// about sixteen, with straight lines between.
+func (in RunInputs) acksByPresence(p presence, whole bool) []ackCounts {
+	const exact, steps = 4, 16
+	out := make([]ackCounts, len(p.c))
+	at := func(i int) ackCounts {
+		policy := in.policy(p.c[i])
+		if whole {
+			policy.loss = 0
+		}
+		return countAcks(in.burst(p, p.odds[i]), policy)
+	}
+	step := max(1, (len(p.c)+steps-1)/steps)
+	last := -1
+	for i := range p.c {
+		if i >= exact && i != len(p.c)-1 && i-last < step {
+			continue
+		}
+		out[i] = at(i)
+		for j := last + 1; j < i && last >= 0; j++ {
+			out[j] = between(out[last], out[i], float64(j-last)/float64(i-last))
+		}
+		last = i
+	}
+	return out
+}
+
+func between(a, b ackCounts, share float64) ackCounts {
+	mix := func(x, y float64) float64 { return x + share*(y-x) }
+	return ackCounts{acks: mix(a.acks, b.acks), noise: mix(a.noise, b.noise), syncs: mix(a.syncs, b.syncs),
+		hints: mix(a.hints, b.hints), healed: mix(a.healed, b.healed), perAck: mix(a.perAck, b.perAck)}
 }

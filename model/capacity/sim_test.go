@@ -3,7 +3,11 @@ package capacity
 import (
 	"math"
 	"math/rand/v2"
+	"strconv"
 )
+
+// syncedEvents counts the events in sync replies.
+const syncedEvents = "synced events"
 
 // simulation plays a run message by message, with the rules of a scenario and nothing of the model's mathematics: it is
 // what the prediction is held against. Network and server take no time.
@@ -32,6 +36,8 @@ type simDevice struct {
 	lastLost float64
 	oldest   float64 // the oldest event not acknowledged
 	hinted   bool    // since oldest
+	reads    bool    // follows hints, in hinted conversations
+	window   float64 // when the hint that waits is sent, in hinted conversations; 0 = none waits
 }
 
 // simulate returns the figures of one run.
@@ -44,6 +50,23 @@ func simulate(in RunInputs, seed uint64) map[string]float64 {
 	o := s.out
 	o[EventRows], o[CursorRows] = o[Messages], o[AckFrames]
 	o[DownFrames] = o[PushFrames] + o[HintFrames] + o[SyncFrames] + o[AckFrames] + o[Messages]
+	// Events make nine tenths of the bytes, and are counted with their real lengths; the rest takes two digits a seq.
+	const two = 2
+	rid := float64(in.RIDBytes) + float64(len(`,"rid":""`))
+	conv := float64(in.ConvBytes)
+	hint := float64(len(`{"t":"hint","conv":"","head":}`)) + conv + two
+	if in.Mode == Push {
+		hint += float64(len(`,"why":"sweep"`))
+	}
+	event := o[PushBytes] / max(o[PushFrames], 1)
+	if event == 0 {
+		event = s.eventBytes(10)
+	}
+	o[DownBytes] = o[PushBytes] + o[HintFrames]*hint +
+		o[SyncFrames]*(rid+conv+2*two+float64(len(`{"t":"synced","conv":"","events":[],"head":,"min_seq":1,"next_after":,"has_more":false,"epoch":1}`))) +
+		o[syncedEvents]*(event-18) - o[SyncFrames] +
+		o[AckFrames]*(rid+conv+two+float64(len(`{"t":"acked","conv":"","delivered":}`))) +
+		o[Messages]*(rid+conv+two+36+float64(len(`{"t":"sent","conv":"","seq":,"mid":"","dup":false,"epoch":1}`)))
 	o[Deliveries] = o[PushFrames] / o[Messages] * float64(in.Measure)
 	o[EffectiveAck] = o[applied] / o[AckFrames] * float64(in.Measure)
 	for name := range o {
@@ -79,7 +102,8 @@ func (s *simulation) conversations(connected []int, size, n int) []*simConv {
 		list[i] = &simConv{seq: size}
 		for _, u := range seats[:size] {
 			for range connected[u] {
-				list[i].devices = append(list[i].devices, &simDevice{phase: s.rng.Float64() * float64(s.in.Sweep)})
+				list[i].devices = append(list[i].devices, &simDevice{phase: s.rng.Float64() * float64(s.in.Sweep),
+					reads: s.rng.Float64() < float64(s.in.Reading)})
 			}
 		}
 		seats = seats[size:]
@@ -136,10 +160,14 @@ func (s *simulation) message(c *simConv, t float64, size int) {
 	c.seq++
 	s.count(Messages, t, 1)
 	sender := s.rng.IntN(len(c.devices))
-	length := float64(s.in.ConvBytes+s.in.UserBytes+s.in.BodyBytes) + float64(72+13+len(digits(c.seq))+
-		len(`{"t":"event","ev":{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}}`))
+	length := s.eventBytes(c.seq)
+	hinted := size > 2 && s.in.Mode == Pull // only groups are
 	for i, d := range c.devices {
 		s.advance(d, t)
+		if hinted {
+			s.hintedMessage(d, i == sender, t)
+			continue
+		}
 		s.count(applied, t, 1)
 		if i != sender {
 			s.count(PushFrames, t, 1)
@@ -156,18 +184,38 @@ func (s *simulation) message(c *simConv, t float64, size int) {
 		n := d.lost + 1
 		if d.lost > 0 {
 			s.count(SyncFrames, d.lostAt, 1)
+			s.count(syncedEvents, d.lostAt, float64(n))
 			d.lost = 0
 		}
 		s.apply(d, n, t, t)
 	}
 }
 
-func digits(n int) string {
-	var b []byte
-	for ; n > 0; n /= 10 {
-		b = append(b, byte(n%10))
+// eventBytes is the length of an event's frame.
+func (s *simulation) eventBytes(seq int) float64 {
+	return float64(s.in.ConvBytes+s.in.UserBytes+s.in.BodyBytes) + float64(72+13+len(strconv.Itoa(seq))+
+		len(`{"t":"event","ev":{"conv":"","seq":,"kind":"msg","mid":"","sender":"","cmid":"","body":"","at":}}`))
+}
+
+// hintedMessage is a message of a hinted conversation as one device sees it.
+func (s *simulation) hintedMessage(d *simDevice, own bool, t float64) {
+	if d.reads {
+		s.count(applied, t, 1)
 	}
-	return string(b)
+	switch {
+	case own && d.lost == 0:
+		if d.reads {
+			s.apply(d, 1, t, t)
+		}
+		return
+	case !own && d.window == 0:
+		d.window = t + float64(s.in.HintWindow)
+	}
+	if d.lost == 0 {
+		d.lostAt = t
+	}
+	d.lost++
+	d.lastLost = t
 }
 
 func (d *simDevice) lose(t float64) {
@@ -205,11 +253,22 @@ func (s *simulation) ack(d *simDevice) {
 // advance lets timers and sweeps happen that are due before t.
 func (s *simulation) advance(d *simDevice, t float64) {
 	for d.pending+d.lost > 0 {
+		if d.window > 0 && d.window <= t && (d.pending == 0 || d.window < d.timer) {
+			s.count(HintFrames, d.lostAt, 1)
+			at, n := d.window, d.lost
+			d.window, d.lost = 0, 0
+			if d.reads {
+				s.count(SyncFrames, d.lostAt, 1)
+				s.count(syncedEvents, d.lostAt, float64(n))
+				s.apply(d, n, at, d.lastLost)
+			}
+			continue
+		}
 		timer, hint := math.Inf(1), math.Inf(1)
 		if d.pending > 0 {
 			timer = d.timer
 		}
-		if !d.hinted {
+		if !d.hinted && d.window == 0 {
 			period := float64(s.in.Sweep)
 			ticks := math.Ceil((d.oldest + float64(s.in.Grace) - d.phase) / period)
 			hint = d.phase + ticks*period
@@ -223,6 +282,7 @@ func (s *simulation) advance(d *simDevice, t float64) {
 			if d.lost > 0 {
 				s.count(SyncFrames, d.lostAt, 1)
 				n := d.lost
+				s.count(syncedEvents, d.lostAt, float64(n))
 				d.lost = 0
 				s.apply(d, n, hint, d.lastLost)
 			}
