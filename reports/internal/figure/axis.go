@@ -39,6 +39,20 @@ func Number(v float64) string {
 	return whole
 }
 
+// Quantity writes a number with its unit; large numbers of bytes get a decimal prefix.
+func Quantity(v float64, unit string) string {
+	prefix := ""
+	if unit == "B" || unit == "B/s" {
+		for _, p := range []string{"k", "M", "G", "T", "P"} {
+			if math.Abs(v) < 1000 {
+				break
+			}
+			v, prefix = v/1000, p
+		}
+	}
+	return Number(v) + "\u00a0" + prefix + unit
+}
+
 // label makes a name from a file fit for a legend: one line, visible characters, of a length that fits.
 func label(name string) string {
 	list := []rune(strings.Map(func(r rune) rune {

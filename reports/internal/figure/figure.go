@@ -34,6 +34,12 @@ type Drawing struct {
 	panels []*plot.Plot
 }
 
+// Names lists the names that drawings have.
+func Names() []string {
+	return []string{"latency-histograms", "latency-spectrum", "latency-over-time", "load-over-time", "prediction-errors", "processes-over-time",
+		"utilization", "push-hint-bytes"}
+}
+
 // Size in CSS pixels, of which 96 make an inch.
 func (d *Drawing) Size() (w, h int) { return width * 96 / 72, int(d.height * 96 / 72) }
 
@@ -54,7 +60,7 @@ func (d *Drawing) PNG() (b []byte, err error) {
 }
 
 func (d *Drawing) draw(c draw.Canvas) {
-	c.SetColor(color.White)
+	c.SetColor(white)
 	c.Fill(c.Path())
 	c = draw.Crop(c, 4, -10, 4, -4)
 	c = draw.Crop(c, 0, 0, 0, -drawLegend(c, d.legend))
@@ -79,6 +85,7 @@ var (
 	black      = color.RGBA{0x22, 0x22, 0x22, 0xFF}
 	grey       = color.RGBA{0x70, 0x70, 0x70, 0xFF}
 	pale       = color.RGBA{0xE2, 0xE2, 0xE2, 0xFF}
+	white      = color.RGBA{0xFF, 0xFF, 0xFF, 0xFF}
 	band       = color.RGBA{0xF1, 0xF1, 0xEC, 0xFF}
 )
 
@@ -90,6 +97,11 @@ var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}}
 // lineStyle is the i-th of 24 distinct styles.
 func lineStyle(i int) draw.LineStyle {
 	return draw.LineStyle{Color: palette[i%len(palette)], Width: 1.4, Dashes: dashes[i/len(palette)%len(dashes)]}
+}
+
+// fill paints a rectangle.
+func fill(c draw.Canvas, clr color.Color, x0, y0, x1, y1 vg.Length) {
+	c.FillPolygon(clr, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
 }
 
 func sans(size vg.Length) font.Font {
@@ -165,7 +177,7 @@ func drawLegend(c draw.Canvas, list []entry) vg.Length {
 			box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{Min: vg.Point{X: x, Y: y - 4}, Max: vg.Point{X: x + thumb, Y: y + 4}}}
 			e.thumb.Thumbnail(&box)
 		}
-		c.FillText(style, vg.Point{X: x + thumb + 4, Y: y}, e.name)
+		c.FillText(style, vg.Point{X: x + thumb + 4, Y: y + 1}, e.name)
 		x += w + gap
 	}
 	return c.Max.Y - y + row/2 + 2

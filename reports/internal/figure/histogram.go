@@ -55,7 +55,7 @@ func Histograms(series map[string]*rundir.Series) *Drawing {
 		d.Alt += " " + p.Title.Text + "."
 		bars := logBars{buckets[tag], lineStyle(i).Color}
 		setLog(&p.X, x.lo, x.hi)
-		setLinear(&p.Y, 0, bars.highest()*1.05)
+		setLinear(&p.Y, 0, bars.highest()*1.25) // the names of the marks stand above
 		p.Add(bars, mark{m.P50, "p50"}, mark{m.P99, "p99"})
 	}
 	return d
@@ -89,8 +89,7 @@ func (b logBars) highest() (most float64) {
 func (b logBars) Plot(c draw.Canvas, p *plot.Plot) {
 	for i, v := range b.share {
 		x0, x1 := c.X(p.X.Norm(math.Pow(10, float64(i)/perDecade))), c.X(p.X.Norm(math.Pow(10, float64(i+1)/perDecade)))
-		y0, y1 := c.Y(p.Y.Norm(0)), c.Y(p.Y.Norm(v))
-		c.FillPolygon(b.color, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
+		fill(c, b.color, x0, c.Y(p.Y.Norm(0)), x1, c.Y(p.Y.Norm(v)))
 	}
 }
 

@@ -3,6 +3,7 @@ package figure
 import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg/draw"
 
 	"imbench/reports/rundir"
 )
@@ -26,10 +27,10 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 		}
 		return pts
 	}
-	group := func(p *plot.Plot, first int, ok func(float64) bool, named []figures) (y span) {
-		p.Add(phases{tl}, gridlines{})
-		for i, f := range named {
-			l := line{read(f.value, ok), lineStyle(first + i), secondsApart}
+	group := func(p *plot.Plot, ok func(float64) bool, named []figures) (y span) {
+		p.Add(phases{tl}, gridlines{}, phaseNames{tl})
+		for _, f := range named {
+			l := line{read(f.value, ok), f.style, secondsApart}
 			if len(l.pts) == 0 {
 				continue
 			}
@@ -37,7 +38,9 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 				y.add(pt.Y)
 			}
 			p.Add(l)
-			d.legend = append(d.legend, entry{f.name, l})
+			if len(named) > 1 {
+				d.legend = append(d.legend, entry{f.name, l})
+			}
 		}
 		return y
 	}
@@ -47,30 +50,30 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 			x.add(at)
 		}
 	}
-	if y := group(sends, 0, usable, []figures{
-		{"offered", func(l rundir.CounterLine) float64 { return float64(l.Offered) / l.Seconds }},
-		{"done", func(l rundir.CounterLine) float64 { return float64(l.Done) / l.Seconds }},
+	if y := group(sends, usable, []figures{
+		{"offered", draw.LineStyle{Color: sky, Width: 3.5}, func(l rundir.CounterLine) float64 { return float64(l.Offered) / l.Seconds }},
+		{"done", draw.LineStyle{Color: black, Width: 1}, func(l rundir.CounterLine) float64 { return float64(l.Done) / l.Seconds }},
 	}); y.some {
-		setLinear(&sends.Y, 0, y.hi*1.1)
+		setLinear(&sends.Y, 0, y.hi*1.2)
 	} else {
 		empty(sends)
 	}
 	var types []figures
-	for _, name := range []string{"event", "acked", "sent", "synced", "hint"} {
-		types = append(types, figures{name, func(l rundir.CounterLine) float64 { return float64(l.Frames.Down[name]) / l.Seconds }})
+	for i, name := range []string{"event", "acked", "sent", "synced", "hint"} {
+		types = append(types, figures{name, lineStyle(i), func(l rundir.CounterLine) float64 { return float64(l.Frames.Down[name]) / l.Seconds }})
 	}
-	if y := group(frames, 2, usableLog, types); y.some {
-		setLog(&frames.Y, y.lo, y.hi)
+	if y := group(frames, usableLog, types); y.some {
+		setLog(&frames.Y, y.lo, 1.5*y.hi)
 	} else {
 		empty(frames)
 	}
-	y := group(late, 7, usableLog, []figures{{"lateness", func(l rundir.CounterLine) float64 { return l.LateP99MS }}})
+	y := group(late, usableLog, []figures{{"lateness", lineStyle(7), func(l rundir.CounterLine) float64 { return l.LateP99MS }}})
 	if usableLog(limit) && y.some {
 		y.add(limit)
 		late.Add(level{limit, "limit " + Number(limit) + " ms"})
 	}
 	if y.some {
-		setLog(&late.Y, y.lo, y.hi)
+		setLog(&late.Y, y.lo, 1.5*y.hi)
 	} else {
 		empty(late)
 	}
@@ -83,5 +86,6 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 // figures is a named reading of a line.
 type figures struct {
 	name  string
+	style draw.LineStyle
 	value func(rundir.CounterLine) float64
 }

@@ -54,7 +54,7 @@ type swatch struct{ color color.Color }
 
 // Thumbnail implements plot.Thumbnailer.
 func (s swatch) Thumbnail(c *draw.Canvas) {
-	c.FillPolygon(s.color, []vg.Point{c.Min, {X: c.Max.X, Y: c.Min.Y}, c.Max, {X: c.Min.X, Y: c.Max.Y}})
+	fill(*c, s.color, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
 }
 
 // dot is a point of data with a text beside it; it is its own legend sample.
@@ -62,20 +62,46 @@ type dot struct {
 	x, y  float64
 	style draw.GlyphStyle
 	text  string
-	side  int // of the text: -1 left, 1 right, 0 none
+	side  side
 }
+
+// side is where a dot's text stands.
+type side int
+
+const (
+	noText side = iota
+	left
+	right
+	aboveLeft
+)
 
 // Plot implements plot.Plotter.
 func (d dot) Plot(c draw.Canvas, p *plot.Plot) {
 	at := vg.Point{X: c.X(p.X.Norm(d.x)), Y: c.Y(p.Y.Norm(d.y))}
 	c.DrawGlyphNoClip(d.style, at)
 	switch off := d.style.Radius + 3; d.side {
-	case 1:
-		c.FillText(textStyle(8, black, text.XLeft, text.YCenter), vg.Point{X: at.X + off, Y: at.Y}, d.text)
-	case -1:
-		c.FillText(textStyle(8, black, text.XRight, text.YCenter), vg.Point{X: at.X - off, Y: at.Y}, d.text)
+	case right:
+		c.FillText(textStyle(8, black, text.XLeft, text.YCenter), vg.Point{X: at.X + off, Y: at.Y + 1}, d.text)
+	case left:
+		c.FillText(textStyle(8, black, text.XRight, text.YCenter), vg.Point{X: at.X - off, Y: at.Y + 1}, d.text)
+	case aboveLeft:
+		c.FillText(textStyle(8, black, text.XRight, text.YBottom), vg.Point{X: at.X - 2, Y: at.Y + off}, d.text)
 	}
 }
 
 // Thumbnail implements plot.Thumbnailer.
 func (d dot) Thumbnail(c *draw.Canvas) { c.DrawGlyphNoClip(d.style, c.Center()) }
+
+// beside writes a text right of a point in the data's coordinates.
+type beside struct {
+	x, y float64
+	text string
+}
+
+// Plot implements plot.Plotter.
+func (b beside) Plot(c draw.Canvas, p *plot.Plot) {
+	style := textStyle(8.5, black, text.XLeft, text.YCenter)
+	x, y := c.X(p.X.Norm(b.x))+4, c.Y(p.Y.Norm(b.y))
+	fill(c, white, x, y-5, x+style.Width(b.text), y+5)
+	c.FillText(style, vg.Point{X: x, Y: y + 1}, b.text)
+}

@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
@@ -83,11 +82,11 @@ func errorDot(v, y, limit float64, style draw.GlyphStyle, said bool) dot {
 	d := dot{x: v, y: y, style: style}
 	switch {
 	case v > limit:
-		d.x, d.side = limit, -1
+		d.x, d.side = limit, left
 	case v < -limit:
-		d.x, d.side = -limit, 1
+		d.x, d.side = -limit, right
 	}
-	if d.side != 0 && said {
+	if d.side != noText && said {
 		d.text = fmt.Sprintf("%s %% (off the axis)", signed(v))
 	}
 	return d
@@ -128,16 +127,4 @@ func (r reach) Plot(c draw.Canvas, p *plot.Plot) {
 func (r reach) Thumbnail(c *draw.Canvas) {
 	y := c.Center().Y
 	c.StrokeLine2(r.style, c.Min.X, y, c.Max.X, y)
-}
-
-// beside writes a text right of a point in the data's coordinates.
-type beside struct {
-	x, y float64
-	text string
-}
-
-// Plot implements plot.Plotter.
-func (b beside) Plot(c draw.Canvas, p *plot.Plot) {
-	at := vg.Point{X: c.X(p.X.Norm(b.x)) + 4, Y: c.Y(p.Y.Norm(b.y))}
-	c.FillText(textStyle(8.5, black, text.XLeft, text.YCenter), at, b.text)
 }

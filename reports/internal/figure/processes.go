@@ -34,8 +34,8 @@ func Processes(lines []rundir.ProcessLine, tl Timeline) *Drawing {
 		}
 		byName[name] = append(byName[name], l)
 	}
-	cpu.Add(phases{tl}, gridlines{})
-	rss.Add(phases{tl}, gridlines{})
+	cpu.Add(phases{tl}, gridlines{}, phaseNames{tl})
+	rss.Add(phases{tl}, gridlines{}, phaseNames{tl})
 	var x, cores, mib span
 	for i, name := range names {
 		c, m := line{nil, lineStyle(i), secondsApart}, line{nil, lineStyle(i), secondsApart}
@@ -70,7 +70,7 @@ func Processes(lines []rundir.ProcessLine, tl Timeline) *Drawing {
 			empty(part.p)
 			continue
 		}
-		setLinear(&part.p.Y, 0, part.y.hi*1.1)
+		setLinear(&part.p.Y, 0, part.y.hi*1.2)
 	}
 	if x.some {
 		tl.share(d.panels, x)

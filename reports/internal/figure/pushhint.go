@@ -46,7 +46,7 @@ func PushHint(bytes capacity.PushHintBytes, points []RatioPoint) *Drawing {
 		}
 		star := bytes.BreakEven(s)
 		p.Add(l)
-		name := fmt.Sprintf("s = %s, ρ* = %.3f", Number(s), star)
+		name := fmt.Sprintf("s = %s, ρ* = %s", Number(s), Number(star))
 		if star <= 1 {
 			p.Add(dot{x: star, y: 1, style: draw.GlyphStyle{Color: l.style.Color, Radius: 4, Shape: draw.RingGlyph{}}})
 		}
@@ -63,11 +63,7 @@ func PushHint(bytes capacity.PushHintBytes, points []RatioPoint) *Drawing {
 		if !usable(pt.Ratio) || pt.Reading < 0 || pt.Reading > 1 {
 			continue
 		}
-		side := 1
-		if pt.Reading > 0.6 {
-			side = -1
-		}
-		mark := dot{pt.Reading, pt.Ratio, styles[pt.Measured], label(pt.Name) + " " + Number(pt.Ratio), side}
+		mark := dot{pt.Reading, pt.Ratio, styles[pt.Measured], label(pt.Name) + " " + Number(pt.Ratio), aboveLeft}
 		p.Add(mark)
 		if !seen[pt.Measured] {
 			seen[pt.Measured] = true

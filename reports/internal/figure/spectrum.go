@@ -15,6 +15,7 @@ func Spectrum(series map[string]*rundir.Series) *Drawing {
 	p := newPanel("", "percentile, spaced as 1/(1 − q)", "latency, ms")
 	d := &Drawing{Name: "latency-spectrum", height: 300, panels: []*plot.Plot{p},
 		Alt: "Percentile spectrum: latency in milliseconds over 1/(1−q), a line a metric."}
+	p.Add(gridlines{})
 	var x, y span
 	for i, tag := range Shown() {
 		s := series[tag]
@@ -35,7 +36,6 @@ func Spectrum(series map[string]*rundir.Series) *Drawing {
 	}
 	p.X.Min, p.X.Max, p.X.Scale, p.X.Tick.Marker = 1, max(10, x.hi), plot.LogScale{}, percentTicks{}
 	setLog(&p.Y, y.lo, y.hi)
-	p.Add(gridlines{})
 	return d
 }
 

@@ -34,27 +34,50 @@ func (t Timeline) share(panels []*plot.Plot, x span) {
 	}
 }
 
-// phases shades what is not measured, and names each phase where there is room.
-type phases struct{ Timeline }
+// phases shades what is not measured; phaseNames names each phase where there is room.
+type (
+	phases     struct{ Timeline }
+	phaseNames struct{ Timeline }
+)
 
 // Plot implements plot.Plotter.
 func (ph phases) Plot(c draw.Canvas, p *plot.Plot) {
+	ph.each(c, p, func(name string, x0, x1 vg.Length) {
+		if name != measure {
+			fill(c, band, x0, c.Min.Y, x1, c.Max.Y)
+		}
+	})
+}
+
+// Plot implements plot.Plotter.
+func (ph phaseNames) Plot(c draw.Canvas, p *plot.Plot) {
 	style := textStyle(7.5, grey, text.XCenter, text.YTop)
-	for _, phase := range ph.Phases {
-		from, to := phase.From-ph.Window.From, phase.To-ph.Window.From
+	ph.each(c, p, func(name string, x0, x1 vg.Length) {
+		behind := band
+		if name == measure {
+			behind = white
+		}
+		x, w := (x0+x1)/2, style.Width(label(name))
+		if w < x1-x0-2 {
+			fill(c, behind, x-w/2, c.Max.Y-9, x+w/2, c.Max.Y-1) // no grid line through the name
+			c.FillText(style, vg.Point{X: x, Y: c.Max.Y - 1}, label(name))
+		}
+	})
+}
+
+// measure is the phase that the run's figures are about.
+const measure = "measure"
+
+// each calls f for what the axis shows of each phase.
+func (t Timeline) each(c draw.Canvas, p *plot.Plot, f func(name string, x0, x1 vg.Length)) {
+	for _, phase := range t.Phases {
+		from, to := phase.From-t.Window.From, phase.To-t.Window.From
 		if phase.To == 0 {
 			to = p.X.Max
 		}
 		from, to = max(from, p.X.Min), min(to, p.X.Max)
-		if !usable(from) || !usable(to) || from >= to {
-			continue
-		}
-		x0, x1 := c.X(p.X.Norm(from)), c.X(p.X.Norm(to))
-		if phase.Name != "measure" {
-			c.FillPolygon(band, []vg.Point{{X: x0, Y: c.Min.Y}, {X: x1, Y: c.Min.Y}, {X: x1, Y: c.Max.Y}, {X: x0, Y: c.Max.Y}})
-		}
-		if name := label(phase.Name); style.Width(name) < x1-x0-2 {
-			c.FillText(style, vg.Point{X: (x0 + x1) / 2, Y: c.Max.Y - 1}, name)
+		if usable(from) && usable(to) && from < to {
+			f(phase.Name, c.X(p.X.Norm(from)), c.X(p.X.Norm(to)))
 		}
 	}
 }

@@ -36,14 +36,14 @@ func Utilization(t capacity.Table) *Drawing {
 	setLinear(&p.X, 0, most*1.5)
 	p.Y.Min, p.Y.Max = -0.6, float64(len(rows))-0.4
 	var names plot.ConstantTicks
-	p.Add(gridlines{vertical: true})
+	p.Add(gridlines{vertical: true}, fullLine{})
 	seen := map[capacity.Standing]bool{}
 	for i, r := range rows {
 		y := float64(len(rows) - 1 - i)
 		name := strings.ReplaceAll(r.Name, "_", " ")
 		names = append(names, plot.Tick{Value: y, Label: name})
 		style := draw.LineStyle{Color: standingColor(r.Standing), Width: 13}
-		said := fmt.Sprintf("%s %% of %s %s", Number(100*r.Utilization), Number(r.Budget), r.Unit)
+		said := fmt.Sprintf("%s %% of %s", Number(100*r.Utilization), Quantity(r.Budget, r.Unit))
 		p.Add(reach{0, 100 * r.Utilization, y, style}, beside{100 * r.Utilization, y, said})
 		d.Alt += fmt.Sprintf(" %s: %s.", name, said)
 		if !seen[r.Standing] {
@@ -52,7 +52,6 @@ func Utilization(t capacity.Table) *Drawing {
 		}
 	}
 	p.Y.Tick.Marker = names
-	p.Add(fullLine{})
 	d.legend = append(d.legend, entry{"100 %", line{style: fullStyle}})
 	return d
 }
