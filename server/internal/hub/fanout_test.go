@@ -320,6 +320,31 @@ func TestResyncFindsWhatWasNotAnnounced(t *testing.T) {
 	})
 }
 
+// An event that is no longer there ends what can be pushed of its range; the next one is read with the members anew.
+func TestMissingEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.create("c", im.Push, "ana", "ben")
+		h := newHub(t, testConfig(), m)
+		ben := connect(t, h, "ben", "b1").start()
+		h.Committed([]im.Event{m.msg("c", "ana", "a1")})
+		ben.expect("ev c 3")
+		for range 3 {
+			m.msg("c", "ana", "a1")
+		}
+		m.mu.Lock()
+		m.convs["c"].events[4].Seq = -1 // 5 is gone
+		m.mu.Unlock()
+		h.Announced(head("c", 4, 6))
+		ben.expect("ev c 4")
+		h.Committed([]im.Event{m.msg("c", "ana", "a1")})
+		ben.expect("ev c 7")
+		if _, _, infos, _ := m.reads(); infos != 2 {
+			t.Fatalf("%d reads of members", infos)
+		}
+	})
+}
+
 func TestUnknownConversationIsPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

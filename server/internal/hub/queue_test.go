@@ -73,7 +73,7 @@ func TestHalfFullQueueCollapsesIntoHints(t *testing.T) {
 func TestOverflowClosesTheSlowOne(t *testing.T) {
 	for name, c := range map[string]*Conn{"frames": queueOf(t, 8, 1<<20), "bytes": queueOf(t, 64, 300)} {
 		for i := 0; !c.Closing(); i++ {
-			if i > 64 {
+			if most := map[string]int{"frames": 8, "bytes": 20}[name]; i > most {
 				t.Fatalf("%s: %v", name, queued(c))
 			}
 			c.push(newReplyFrame(&wire.Frame{T: wire.TPong, RID: "r"}))
