@@ -1,0 +1,86 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"imbench/server/wire"
+)
+
+// G1, G2: the newer connection replaces the older, whose end releases only its own route.
+func TestReplaced(t *testing.T) {
+	h := newHouse(t, nil)
+	first := h.connect("ana", "a1")
+	second := h.connect("ana", "a1")
+	if code, _ := first.closed(); code != 4003 {
+		t.Fatalf("closed with %d", code)
+	}
+	_ = first.ws.Close()
+	for h.hub.Connections() > 1 {
+		runtime.Gosched()
+	}
+	second.ask(`{"t":"ping"}`, `{"t":"pong"}`)
+	h.hub.RouteTaken("a1", 3)
+	if code, _ := second.closed(); code != 4003 {
+		t.Fatalf("closed with %d", code)
+	}
+	if err := h.gw.Drain(context.Background(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(h.backend.released); got != "[{a1 1} {a1 2}]" {
+		t.Fatalf("released %s", got)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	h := newHouse(t, nil)
+	var clients []*client
+	for i := range 30 {
+		clients = append(clients, h.connect("ana"+fmt.Sprint(i), "a"+fmt.Sprint(i)))
+	}
+	if h.gw.Draining() {
+		t.Fatal("draining already")
+	}
+	done := make(chan error, 1)
+	go func() { done <- h.gw.Drain(context.Background(), 20*time.Millisecond) }()
+	for _, c := range clients {
+		if f := c.next(); f.T != wire.TDrain || f.RetryAfterMS < 1000 || f.RetryAfterMS > 2000 {
+			t.Fatalf("%+v", f)
+		}
+		if code, reason := c.closed(); code != 4010 || !retryReason.MatchString(reason) {
+			t.Fatalf("closed with %d %q", code, reason)
+		}
+		_ = c.ws.Close()
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if h.hub.Connections() != 0 || len(h.backend.released) != 30 || !h.gw.Draining() {
+		t.Fatalf("%d connections, %d routes released", h.hub.Connections(), len(h.backend.released))
+	}
+	_, resp, err := websocket.DefaultDialer.Dial(h.url, http.Header{"Authorization": {"Bearer ana/a1"}})
+	if err == nil || resp == nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Fatalf("a handshake while draining: %v, %+v", err, resp)
+	}
+}
+
+// Who does not go is cut when the time is over.
+func TestDrainCuts(t *testing.T) {
+	h := newHouse(t, nil)
+	h.connect("ana", "a1") // never reads again, so that it does not answer the close
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if err := h.gw.Drain(ctx, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if h.hub.Connections() != 0 {
+		t.Fatal("still there")
+	}
+}
