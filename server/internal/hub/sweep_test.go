@@ -61,7 +61,7 @@ func TestSweepFindsWhatWasNeverTold(t *testing.T) {
 		h.Committed([]im.Event{m.msg("told", "ana", "a1")})
 		ben.expect("ev told 3")
 		m.mu.Lock()
-		m.lags = []im.Lag{{Device: "b1", Conv: "c", Head: 3, Mode: im.Push}, {Device: "b1", Conv: "told", Head: 3, Mode: im.Push},
+		m.lags = []im.Lag{{Device: "b1", Conv: "c", Head: 3, Mode: im.Push}, {Device: "b1", Conv: "told", Head: 4, Mode: im.Push},
 			{Device: "b1", Conv: "pull", Head: 3, Mode: im.Pull}, {Device: "b1", Conv: "open", Head: 3, Mode: im.Pull},
 			{Device: "elsewhere", Conv: "c", Head: 3, Mode: im.Push}}
 		m.mu.Unlock()
@@ -76,7 +76,7 @@ func TestSweepFindsWhatWasNeverTold(t *testing.T) {
 		ben.mu.Unlock()
 		ben.conn.Acked("c", 3)
 		ben.conn.Acked("open", 3)
-		ben.conn.Acked("told", 3)
+		ben.conn.Acked("told", 4)
 		advance(10 * time.Second) // the rows still come, but all was acknowledged
 		ben.expect()
 	})

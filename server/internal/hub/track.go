@@ -85,10 +85,11 @@ func (t *tracker) ack(conv string, seq, now int64) {
 	}
 }
 
-// covers says whether the device was told of, or has acknowledged, everything up to seq.
+// covers says whether nothing more need be said of the conversation up to seq: the device has acknowledged that, or it
+// was told of something that it has not, and will be told again; the sync that follows brings everything.
 func (t *tracker) covers(conv string, seq int64) bool {
 	k := t.find(conv)
-	return k != nil && (k.acked >= seq || (len(k.marks) > 0 && k.marks[len(k.marks)-1].seq >= seq))
+	return k != nil && (k.acked >= seq || len(k.marks) > 0)
 }
 
 // dropLazy forgets a conversation that was only hinted.
