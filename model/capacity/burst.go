@@ -86,10 +86,19 @@ func birth(rates []float64, t float64) []float64 {
 	if mean == 0 {
 		return state
 	}
-	logMean := math.Log(mean)
-	for n := 0; n <= int(mean+8*math.Sqrt(mean)+20); n++ {
-		lg, _ := math.Lgamma(float64(n + 1))
-		w := math.Exp(float64(n)*logMean - mean - lg)
+	steps := int(mean + 8*math.Sqrt(mean) + 20)
+	// The weights recur up and down from the middle, where they are largest: exp(−Λt) itself may vanish.
+	weights := make([]float64, steps+1)
+	middle := int(mean)
+	lg, _ := math.Lgamma(float64(middle + 1))
+	weights[middle] = math.Exp(float64(middle)*math.Log(mean) - mean - lg)
+	for n := middle; n > 0; n-- {
+		weights[n-1] = weights[n] * float64(n) / mean
+	}
+	for n := middle; n < steps; n++ {
+		weights[n+1] = weights[n] * mean / float64(n+1)
+	}
+	for _, w := range weights {
 		for i := len(state) - 1; i >= 0; i-- {
 			sum[i] += w * state[i]
 			move := rates[i] / top * state[i]
