@@ -187,7 +187,7 @@ func (r *runner) event(kind, name, detail string) {
 func (r *runner) drive(ctx context.Context) (int, error) {
 	limit := sendLimit(r.scenario.Criteria)
 	r.rec = record.New(record.Config{Out: r.out, LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)),
-		Live:      func() (int64, int64) { s := r.live.Snapshot(); return s.Offered, s.Started },
+		Live:      r.live.Totals,
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
 		Scrapes:   r.env.scrapes()})
 	r.ledger = ledger.New(r.pop, ledger.Config{})
@@ -298,14 +298,15 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	return code, errors.Join(runErr, r.print(s))
 }
 
-// errorExit: a lost target is 3, anything else 1.
+// errorExit: a target that was lost or does not let all devices in is 3, anything else 1.
 func errorExit(err error) int {
 	var target *driver.TargetError
+	var connect *driver.ConnectError
 	var ee *exitError
 	if errors.As(err, &ee) {
 		return ee.code
 	}
-	if errors.As(err, &target) {
+	if errors.As(err, &target) || errors.As(err, &connect) {
 		return ExitTarget
 	}
 	return ExitError

@@ -1,29 +1,28 @@
 package record
 
-import (
-	"encoding/json"
+import "imbench/loadgen/internal/sample"
 
-	"imbench/loadgen/internal/sample"
+// The gateways count the rows that the database told them it wrote, but not to which message they belong. So rows are
+// measured as a ratio over the whole load, from the last reading before the first send to the last one, taken when the
+// load has ended: rows of events a send answered, cursor rows an ack answered. The rate in the window is that ratio times
+// the window's own sends and acks, which are known exactly. (PostgreSQL's own statistics stand in server.ndjson beside
+// them; they lag by up to ten seconds, which is more than the accuracy asked for.)
+const (
+	eventRowsMetric  = "im_events_committed_total"
+	cursorRowsMetric = "im_cursor_rows_total"
 )
-
-// The database counts rows, but not to which message they belong, and it tells its counts with a delay of about a
-// second. So rows are measured as a ratio over the whole load, from the last reading before the first send to the last
-// reading of all, when little is under way: rows of events a send answered, cursor writes an ack answered. The rate in
-// the window is that ratio times the window's own sends and acks, which are known exactly.
 
 // rowTraffic is what devices had seen answered at the moment of a reading.
 type rowTraffic struct{ sent, acked int64 }
 
-// rowReading is what the database had written by then.
-type rowReading struct {
-	rowTraffic
-	events, cursors int64
-}
+// rows are one gateway's counters, or a difference of them.
+type rows struct{ events, cursors float64 }
 
-// rowCounts are the two readings that matter.
+// rowCounts are the first and the last reading of each gateway, and the traffic between them.
 type rowCounts struct {
-	first, last rowReading
-	have        bool
+	first, last map[string]rows
+	from, to    rowTraffic
+	restarted   bool // a gateway counts from zero again: the ratio is not known
 }
 
 func (r *Recorder) rowTraffic() rowTraffic {
@@ -31,39 +30,43 @@ func (r *Recorder) rowTraffic() rowTraffic {
 	return rowTraffic{sent: d[sample.FSent].frames.Load(), acked: d[sample.FAcked].frames.Load()}
 }
 
-// keepRows takes a reading from a JSON document, if it holds table counters.
-func (s *scraper) keepRows(doc []byte, t rowTraffic) {
-	var d struct {
-		Tables map[string]struct {
-			Inserted int64 `json:"inserted"`
-			Updated  int64 `json:"updated"`
-		} `json:"tables"`
-	}
-	if json.Unmarshal(doc, &d) != nil {
-		return
-	}
-	events, ok1 := d.Tables["events"]
-	cursors, ok2 := d.Tables["device_cursors"]
+// keepRows takes a reading of one source, if it counts rows.
+func (s *scraper) keepRows(source string, values map[string]float64, t rowTraffic) {
+	events, ok1 := values[eventRowsMetric]
+	cursors, ok2 := values[cursorRowsMetric]
 	if !ok1 || !ok2 {
 		return
 	}
-	now := rowReading{rowTraffic: t, events: events.Inserted, cursors: cursors.Inserted + cursors.Updated}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.rows.have || t.sent == 0 && t.acked == 0 {
-		s.rows.first, s.rows.have = now, true
+	if s.rows.first == nil {
+		s.rows.first, s.rows.last = map[string]rows{}, map[string]rows{}
 	}
-	s.rows.last = now
+	now := rows{events, cursors}
+	if old := s.rows.last[source]; now.events < old.events || now.cursors < old.cursors {
+		s.rows.restarted = true
+	}
+	if _, seen := s.rows.first[source]; !seen || t == (rowTraffic{}) {
+		s.rows.first[source] = now
+		s.rows.from = t
+	}
+	s.rows.last[source] = now
+	s.rows.to = t
 }
 
-// ratios gives rows of events a sent reply and cursor writes an acked reply; ok=false without two readings of traffic.
+// ratios gives rows of events a sent reply and cursor rows an acked reply; ok=false without two readings of traffic.
 func (s *scraper) ratios() (events, cursors float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, b := s.rows.first, s.rows.last
-	sent, acked := b.sent-a.sent, b.acked-a.acked
-	if !s.rows.have || sent <= 0 || acked <= 0 || b.events < a.events || b.cursors < a.cursors {
+	sent, acked := s.rows.to.sent-s.rows.from.sent, s.rows.to.acked-s.rows.from.acked
+	if sent <= 0 || acked <= 0 || s.rows.restarted {
 		return 0, 0, false
 	}
-	return float64(b.events-a.events) / float64(sent), float64(b.cursors-a.cursors) / float64(acked), true
+	var sum rows
+	for source, last := range s.rows.last {
+		first := s.rows.first[source]
+		sum.events += last.events - first.events
+		sum.cursors += last.cursors - first.cursors
+	}
+	return sum.events / float64(sent), sum.cursors / float64(acked), true
 }

@@ -33,7 +33,7 @@ type scraper struct {
 	rows rowCounts
 }
 
-// run scrapes until ctx ends, at once and then at each period.
+// run scrapes at once, at each period, and a last time when ctx has ended and with it the load.
 func (s *scraper) run(ctx context.Context) {
 	if len(s.cfg.Scrapes) == 0 {
 		return
@@ -45,6 +45,9 @@ func (s *scraper) run(ctx context.Context) {
 		s.all(ctx, client)
 		select {
 		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), scrapeTimeout)
+			defer cancel()
+			s.all(last, client)
 			return
 		case <-t.C:
 		}
@@ -67,9 +70,9 @@ func (s *scraper) all(ctx context.Context, client *http.Client) {
 			line.Error = "the answer is not JSON"
 		case src.JSON:
 			line.JSON = json.RawMessage(body)
-			s.keepRows(body, before)
 		default:
 			line.Values = parseMetrics(body)
+			s.keepRows(src.URL, line.Values, before)
 		}
 		// The run directory remembers its first failure, and Tick returns it: there is nothing to add here.
 		_ = s.cfg.Out.Server(line)

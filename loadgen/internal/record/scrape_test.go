@@ -96,17 +96,21 @@ func TestScrapeWritesWhatItGetsAndWhyNot(t *testing.T) {
 	}
 }
 
-// A call that is cut short at the end of the run is no failure of the source.
-func TestScrapeStopsWithTheRun(t *testing.T) {
+// When the run ends, each source is read a last time: the final counts belong to the run.
+func TestScrapesALastTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
-		cancel()
-		<-q.Context().Done()
+	calls := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if calls++; calls == 1 {
+			cancel()
+		}
+		fmt.Fprintf(w, "im_events_committed_total %d\n", calls)
 	}))
 	defer srv.Close()
 	r, dir := newRecorder(t, Config{Scrapes: []Scrape{{URL: srv.URL}}})
 	r.scrape.run(ctx)
-	if lines, _, err := dir.Server(); err != nil || len(lines) != 0 {
+	lines, _, err := dir.Server()
+	if err != nil || len(lines) == 0 || lines[len(lines)-1].Values["im_events_committed_total"] != 2 {
 		t.Errorf("%+v %v", lines, err)
 	}
 }
@@ -115,19 +119,19 @@ func TestScrapeStopsWithTheRun(t *testing.T) {
 func TestRowsAreMeasuredAsARatio(t *testing.T) {
 	r, _ := newRecorder(t, Config{})
 	s := &r.scrape
-	reading := func(events, inserted, updated int, sent, acked int64) {
-		s.keepRows(fmt.Appendf(nil, `{"tables":{"events":{"inserted":%d},"device_cursors":{"inserted":%d,"updated":%d}}}`, events, inserted, updated),
-			rowTraffic{sent, acked})
+	reading := func(source string, events, cursors float64, sent, acked int64) {
+		s.keepRows(source, map[string]float64{eventRowsMetric: events, cursorRowsMetric: cursors}, rowTraffic{sent, acked})
 	}
-	reading(1000, 5000, 0, 0, 0) // provisioning is still being counted
+	reading("a", 1000, 5000, 0, 0) // left from an earlier run
 	if _, _, ok := s.ratios(); ok {
 		t.Error("a ratio out of one reading")
 	}
-	reading(2000, 9000, 0, 0, 0)
-	reading(2500, 9000, 700, 500, 1000)
-	s.keepRows([]byte(`{"tables":{}}`), rowTraffic{9, 9})
-	s.keepRows([]byte(`[]`), rowTraffic{9, 9})
-	reading(4000, 9200, 1400, 2000, 2000)
+	reading("a", 2000, 9000, 0, 0)
+	reading("b", 0, 0, 0, 0)
+	reading("a", 2500, 9700, 500, 1000)
+	s.keepRows("db", map[string]float64{"other": 9}, rowTraffic{9, 9})
+	reading("a", 3000, 10000, 2000, 2000)
+	reading("b", 1000, 600, 2000, 2000)
 	for range 20 {
 		r.Send(sample.Send{Intended: in, Start: in, Done: in})
 		r.Frame(sample.Frame{Dir: sample.Up, Type: sample.FAck, Msg: in})
@@ -135,5 +139,9 @@ func TestRowsAreMeasuredAsARatio(t *testing.T) {
 	m := finish(t, r).Measured
 	if m[capacity.EventRows] != 2 || m[capacity.CursorRows] != 0.8*2 {
 		t.Errorf("rows of events %v, cursor writes %v", m[capacity.EventRows], m[capacity.CursorRows])
+	}
+	reading("b", 10, 6, 3000, 3000) // started again
+	if _, _, ok := s.ratios(); ok {
+		t.Error("a ratio over a restart")
 	}
 }
