@@ -112,9 +112,11 @@ func (source) ConvInfos(_ context.Context, from []im.SeqRange) ([]im.ConvInfo, e
 
 func (source) Heads(context.Context, []string) (map[string]int64, error) { return nil, nil }
 
-func (source) RecentLag(context.Context, string, time.Duration, time.Duration, int) ([]im.Lag, error) {
+func (source) Written(context.Context, time.Duration, time.Duration) ([]im.Head, error) {
 	return nil, nil
 }
+
+func (source) Lagging(context.Context, string, []im.Head, int) ([]im.Lag, error) { return nil, nil }
 
 // verify takes tokens of the form "user/device".
 func verify(text string) (user, device string, expires time.Time, err error) {

@@ -13,7 +13,8 @@ type Source interface {
 	Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, error)
 	ConvInfos(ctx context.Context, from []im.SeqRange) ([]im.ConvInfo, error)
 	Heads(ctx context.Context, convs []string) (map[string]int64, error)
-	RecentLag(ctx context.Context, gateway string, olderThan, window time.Duration, limit int) ([]im.Lag, error)
+	Written(ctx context.Context, olderThan, window time.Duration) ([]im.Head, error)
+	Lagging(ctx context.Context, gateway string, heads []im.Head, limit int) ([]im.Lag, error)
 }
 
 // Config of a Hub. Start from Defaults: where 0 has no meaning of its own it stands for the default, elsewhere for "none".

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type memory struct {
 	err   error // what each read returns, if not nil
 
 	eventReads, eventRows, infoReads, headReads int
+	asked                                       []int // heads a call of Lagging
 	windows                                     []time.Duration
 }
 
@@ -144,14 +146,31 @@ func (m *memory) Heads(_ context.Context, convs []string) (map[string]int64, err
 	return heads, nil
 }
 
-func (m *memory) RecentLag(_ context.Context, _ string, _, window time.Duration, limit int) ([]im.Lag, error) {
+func (m *memory) Written(_ context.Context, _, window time.Duration) ([]im.Head, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.windows = append(m.windows, window)
 	if m.err != nil {
 		return nil, m.err
 	}
-	return m.lags[:min(limit, len(m.lags))], nil
+	var heads []im.Head
+	for _, l := range m.lags {
+		heads = append(heads, im.Head{Conv: l.Conv, To: l.Head})
+	}
+	return heads, nil
+}
+
+func (m *memory) Lagging(_ context.Context, _ string, heads []im.Head, limit int) ([]im.Lag, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var lags []im.Lag
+	for _, l := range m.lags {
+		if slices.ContainsFunc(heads, func(h im.Head) bool { return h.Conv == l.Conv }) && len(lags) < limit {
+			lags = append(lags, l)
+		}
+	}
+	m.asked = append(m.asked, len(heads))
+	return lags, m.err
 }
 
 var errAway = errors.New("the database is away")

@@ -128,7 +128,7 @@ func (c *Conn) repair(l im.Lag, lazy bool) (mark, now bool) {
 	if !c.subscribed || c.closing || (lazy && !c.isOpen(l.Conv)) || c.told.covers(l.Conv, l.Head) {
 		return false, false
 	}
-	c.told.add(l.Conv, l.Head, c.hub.now(), lazy)
+	c.tell(l.Conv, l.Head, lazy)
 	c.hub.metrics.sweepHints.Add(1)
 	return c.pushLocked(newHintFrame(l.Conv, l.Head, "sweep"))
 }

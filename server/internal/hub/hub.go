@@ -22,6 +22,7 @@ type Hub struct {
 	flushers []*flusher
 	resync   chan struct{}
 	metrics  metrics
+	unnoted  unnoted
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup

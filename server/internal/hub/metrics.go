@@ -67,6 +67,7 @@ type metrics struct {
 	in, out     [numKinds]flow
 	collapses   atomic.Int64
 	sweepHints  atomic.Int64
+	untold      atomic.Int64
 	inboxDrops  atomic.Int64
 	rereads     atomic.Int64 // committed events whose bytes were not kept
 	gapHints    atomic.Int64
@@ -134,6 +135,7 @@ func newCounter(name, help string, get func(*metrics) *atomic.Int64) counter {
 
 var counters = []counter{
 	newCounter("im_queue_collapses_total", "Queues whose events became hints.", func(m *metrics) *atomic.Int64 { return &m.collapses }),
+	newCounter("im_sweep_untold_total", "Conversations whose latest messages the repair sweep found that this gateway was not told of.", func(m *metrics) *atomic.Int64 { return &m.untold }),
 	newCounter("im_sweep_hints_total", "Hints sent by the repair sweep.", func(m *metrics) *atomic.Int64 { return &m.sweepHints }),
 	newCounter("im_inbox_drops_total", "Announcements dropped because too many conversations waited.", func(m *metrics) *atomic.Int64 { return &m.inboxDrops }),
 	newCounter("im_inbox_rereads_total", "Committed events whose bytes did not fit the inbox.", func(m *metrics) *atomic.Int64 { return &m.rereads }),

@@ -17,7 +17,7 @@ func (c *Conn) pushEvent(f *frame) (mark, now bool) {
 	if !c.subscribed || c.closing {
 		return false, false
 	}
-	c.told.add(f.conv, f.seq, c.hub.now(), false)
+	c.tell(f.conv, f.seq, false)
 	return c.pushLocked(f)
 }
 
@@ -29,7 +29,7 @@ func (c *Conn) pushHint(f *frame) (mark, now bool) {
 		return false, false
 	}
 	if c.isOpen(f.conv) {
-		c.told.add(f.conv, f.seq, c.hub.now(), true)
+		c.tell(f.conv, f.seq, true)
 	}
 	return c.pushLocked(f)
 }

@@ -18,6 +18,12 @@ type work struct {
 	lags     []im.Lag   // devices that the sweep found behind
 }
 
+// question asks a shard what it has fanned out.
+type question struct {
+	of     []im.Head // nil: everything known; else those of them that were not fanned out
+	answer chan []im.Head
+}
+
 // shard fans out the conversations that hash to it, in one goroutine, so that a conversation's events stay in order.
 type shard struct {
 	hub  *Hub
@@ -26,8 +32,8 @@ type shard struct {
 	mu     sync.Mutex
 	inbox  map[string]*work
 	order  []*work
-	events int              // with bytes, in the inbox
-	asks   []chan []im.Head // for what was fanned out of each conversation
+	events int // with bytes, in the inbox
+	asks   []question
 
 	// The worker's own.
 	cache   *cache
@@ -128,7 +134,7 @@ func (s *shard) requeue(list []*work) {
 }
 
 // take empties the inbox.
-func (s *shard) take() ([]*work, []chan []im.Head) {
+func (s *shard) take() ([]*work, []question) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, asks := s.order, s.asks
@@ -152,8 +158,8 @@ func (s *shard) run(ctx context.Context) {
 		}
 		if !time.Now().Before(s.retryAt) {
 			list, asks := s.take()
-			for _, ask := range asks {
-				ask <- s.heads()
+			for _, q := range asks {
+				q.answer <- s.heads(q.of)
 			}
 			s.process(ctx, list)
 		}
@@ -220,22 +226,48 @@ func (s *shard) pushed(c *Conn, mark, now bool) {
 	}
 }
 
-// heads lists what was fanned out, as far as it is known.
-func (s *shard) heads() []im.Head {
-	list := make([]im.Head, 0, len(s.cache.entries))
-	for conv, e := range s.cache.entries {
-		if e.last > 0 {
-			list = append(list, im.Head{Conv: conv, To: e.last})
+// heads answers a question: all that was fanned out, as far as it is known, or what of the given heads was not.
+func (s *shard) heads(of []im.Head) []im.Head {
+	if of == nil {
+		list := make([]im.Head, 0, len(s.cache.entries))
+		for conv, e := range s.cache.entries {
+			if e.last > 0 {
+				list = append(list, im.Head{Conv: conv, To: e.last})
+			}
+		}
+		return list
+	}
+	var list []im.Head
+	for _, h := range of {
+		if e := s.cache.entries[h.Conv]; e == nil || e.last < h.To || s.neglected(e, h.To) {
+			list = append(list, h)
 		}
 	}
 	return list
 }
 
-// ask has the worker list its heads; nil if ctx ends before.
-func (s *shard) ask(ctx context.Context) []im.Head {
+// neglected says whether the conversation is one that is only hinted, of which the level in memory forgets what a device
+// was told while nobody looked at it, and somebody is looking now.
+func (s *shard) neglected(e *entry, seq int64) bool {
+	if !s.hinted(e, e.count(seq)) {
+		return false
+	}
+	for _, c := range s.receivers(e, seq, "") {
+		c.mu.Lock()
+		open := c.isOpen(e.conv)
+		c.mu.Unlock()
+		if open {
+			return true
+		}
+	}
+	return false
+}
+
+// ask puts a question to the worker; nil if ctx ends before it is answered.
+func (s *shard) ask(ctx context.Context, of []im.Head) []im.Head {
 	answer := make(chan []im.Head, 1)
 	s.mu.Lock()
-	s.asks = append(s.asks, answer)
+	s.asks = append(s.asks, question{of, answer})
 	s.mu.Unlock()
 	s.signal()
 	select {

@@ -71,14 +71,12 @@ func (c *Conn) sweep(now int64, most int) (n int) {
 // the next event of its conversation, or when the device connects.
 const maxSweepWindow = 10 * time.Minute
 
-// sweepStore asks for devices that lag behind what was written between covered and a grace ago, and returns up to when
-// that is now. The window overlaps the last one by a period: clocks and commits are not exact.
+// sweepStore asks for devices that lag behind what was written between covered and a grace ago and was not told here, and
+// returns up to when that is now. The window overlaps the last one by a period: clocks and commits are not exact.
 func (h *Hub) sweepStore(ctx context.Context, covered time.Time) time.Time {
 	upTo := time.Now().Add(-h.cfg.Grace)
 	window := min(upTo.Sub(covered)+h.cfg.Sweep, maxSweepWindow)
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	lags, err := h.src.RecentLag(ctx, h.cfg.Gateway, h.cfg.Grace, window, h.cfg.SweepHints)
+	lags, err := h.readLags(ctx, window)
 	if err != nil {
 		if ctx.Err() == nil {
 			h.metrics.readErrors.Add(1)
@@ -99,6 +97,31 @@ func (h *Hub) sweepStore(ctx context.Context, covered time.Time) time.Time {
 		return covered
 	}
 	return upTo
+}
+
+// readLags finds the devices of this gateway that lag behind what was written in the window and not told here.
+func (h *Hub) readLags(ctx context.Context, window time.Duration) ([]im.Lag, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	written, err := h.src.Written(ctx, h.cfg.Grace, window)
+	if err != nil {
+		return nil, err
+	}
+	heads := h.untold(ctx, written)
+	if err := ctx.Err(); err != nil {
+		return nil, err // a shard that did not answer in time has said nothing
+	}
+	if len(heads) == 0 {
+		return nil, nil
+	}
+	h.metrics.untold.Add(int64(len(heads)))
+	lags, err := h.src.Lagging(ctx, h.cfg.Gateway, heads, h.cfg.SweepHints)
+	if err != nil {
+		for _, head := range heads {
+			h.unnoted.add(head.Conv, head.To) // not looked at yet
+		}
+	}
+	return lags, err
 }
 
 // resyncLoop catches up after announcements may have been missed: the heads of all conversations that were fanned out
@@ -127,7 +150,7 @@ const headsAtOnce = 1000
 // catchUp announces what lies between the heads and what was fanned out; false means that the store failed.
 func (h *Hub) catchUp(ctx context.Context) bool {
 	for _, s := range h.shards {
-		known := s.ask(ctx)
+		known := s.ask(ctx, nil)
 		for len(known) > 0 {
 			n := min(len(known), headsAtOnce)
 			convs := make([]string, n)

@@ -82,6 +82,39 @@ func TestSweepFindsWhatWasNeverTold(t *testing.T) {
 	})
 }
 
+// The expensive question, who lags, is put only for what this gateway may not have told everyone.
+func TestSweepAsksOnlyForWhatWasNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		h := newHub(t, sweepConfig(), m)
+		ben := connect(t, h, "ben", "b1").start()
+		tell := func(conv string) {
+			m.create(conv, im.Push, "ana", "ben")
+			h.Committed([]im.Event{m.msg(conv, "ana", "a1")})
+			ben.expect("ev " + conv + " 3")
+			m.mu.Lock()
+			m.lags = append(m.lags, im.Lag{Device: "b1", Conv: conv, Head: 3, Mode: im.Push})
+			m.mu.Unlock()
+		}
+		for i := range maxTracks {
+			tell(fmt.Sprintf("c%02d", i))
+		}
+		advance(1100 * time.Millisecond)
+		m.mu.Lock()
+		if len(m.asked) > 0 {
+			t.Errorf("asked about %v conversations; all were told", m.asked)
+		}
+		m.mu.Unlock()
+		tell("beyond") // the device's tracker is full
+		advance(1000 * time.Millisecond)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.asked) != 1 || m.asked[0] != 1 {
+			t.Errorf("asked about %v conversations, want once, about the one that was not noted", m.asked)
+		}
+	})
+}
+
 // A push conversation that is hinted for its size lags by choice as well.
 func TestSweepLeavesLargeGroupsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

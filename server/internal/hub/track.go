@@ -40,26 +40,27 @@ func (t *tracker) find(conv string) *track {
 	return nil
 }
 
-// add notes that everything up to seq is told at the time at.
-func (t *tracker) add(conv string, seq, at int64, lazy bool) {
+// add notes that everything up to seq is told at the time at; false means that there is no room to note it.
+func (t *tracker) add(conv string, seq, at int64, lazy bool) bool {
 	k := t.find(conv)
 	if k == nil {
 		if len(t.list) >= maxTracks {
-			return
+			return false
 		}
 		t.list = append(t.list, track{conv: conv, marks: []mark{{seq, at}}, lazy: lazy})
-		return
+		return true
 	}
 	n := len(k.marks)
 	switch {
 	case seq <= k.acked || (n > 0 && seq <= k.marks[n-1].seq):
-		return
+		return true
 	case n >= maxMarks:
 		k.marks[n-1].seq = seq
 	default:
 		k.marks = append(k.marks, mark{seq, at})
 	}
 	k.lazy = lazy && (k.lazy || n == 0)
+	return true
 }
 
 // ack notes the device's cursor. Progress ends the back-off.

@@ -222,7 +222,10 @@ type Store interface {
 	// DropLease removes a gateway and its routes at shutdown.
 	DropLease(ctx context.Context, gateway string) error
 
-	// RecentLag finds, among events written in [since, until) by the database's clock, devices routed to gateway
-	// whose cursor is behind them; bounded by limit rows.
-	RecentLag(ctx context.Context, gateway string, olderThan, window time.Duration, limit int) ([]Lag, error)
+	// Written gives, by conversation, the largest seq (Head.To) written in [now-olderThan-window, now-olderThan) by the
+	// database's clock; From is not set.
+	Written(ctx context.Context, olderThan, window time.Duration) ([]Head, error)
+	// Lagging finds devices routed to gateway whose cursor is behind what is theirs up to the given heads (To); bounded
+	// by limit rows.
+	Lagging(ctx context.Context, gateway string, heads []Head, limit int) ([]Lag, error)
 }

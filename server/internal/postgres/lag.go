@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -10,13 +9,6 @@ import (
 )
 
 const routesSQL = `SELECT device_id, user_id, install_epoch FROM routes WHERE gateway_id = $1`
-
-// The BRIN index finds the events of the window by their pages.
-const recentSQL = `
-SELECT conv_id, max(seq) FROM events
-WHERE created_at >= now() - ($1::bigint + $2::bigint) * interval '1 microsecond'
-  AND created_at < now() - $1::bigint * interval '1 microsecond'
-GROUP BY conv_id`
 
 // A period that has ended counts up to its end, whoever has no cursor row has delivered 0, and a cursor of another
 // installation or epoch is none. OFFSET 0 keeps the planner from turning the look-ups by key into scans of whole tables.
@@ -35,45 +27,37 @@ LEFT JOIN LATERAL (SELECT delivered_seq FROM device_cursors x WHERE x.conv_id = 
 WHERE coalesce(d.delivered_seq, 0) < v.due
 LIMIT $6`
 
-// RecentLag finds routed devices that are behind events of [now-olderThan-window, now-olderThan); see im.Store. Which
-// rows are kept when there are more than limit is not stated: the next call finds the others while they are in its
-// window, and from then on a device that is behind is mended by its own next gap or sync.
+// Lagging finds routed devices that are behind the given heads; see im.Store. Which rows are kept when there are more
+// than limit is not stated.
 //
-// The question is inverted: not "what may each device lack" (3 ms a device), but "what was written lately, and who of
-// this gateway has not got it". It takes two steps. As one statement the planner believes that the window is empty (its
-// statistics are always older than the window) and that the routes are few, and joins them row by row: seconds instead
-// of milliseconds. The second step gets both lists as arrays, whose lengths the planner sees, because the statement is
-// planned for them (QueryExecModeExec: never from a cached generic plan).
-func (s *Store) RecentLag(ctx context.Context, gateway string, olderThan, window time.Duration, limit int) ([]im.Lag, error) {
-	var dev, user, conv []string
-	var inst []int32
-	var seq []int64
-	b := &pgx.Batch{}
-	b.Queue(routesSQL, gateway).Query(func(rows pgx.Rows) error {
-		var d, u string
-		var i int32
-		_, err := pgx.ForEachRow(rows, []any{&d, &u, &i}, func() error {
-			dev, user, inst = append(dev, d), append(user, u), append(inst, i)
-			return nil
-		})
-		return err
-	})
-	b.Queue(recentSQL, olderThan.Microseconds(), window.Microseconds()).Query(func(rows pgx.Rows) error {
-		var c string
-		var n int64
-		_, err := pgx.ForEachRow(rows, []any{&c, &n}, func() error {
-			conv, seq = append(conv, c), append(seq, n)
-			return nil
-		})
-		return err
-	})
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, interpret(err)
+// The question is inverted: not "what may each device lack" (3 ms a device), but "who of this gateway has not got this".
+// Routes come first, and then both lists go in as arrays, whose lengths the planner sees, because the statement is
+// planned for them (QueryExecModeExec: never from a cached generic plan). As one statement the planner believes that
+// the routes are few, and joins them row by row: seconds instead of milliseconds.
+func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, limit int) ([]im.Lag, error) {
+	conv, seq := make([]string, len(heads)), make([]int64, len(heads))
+	for i, h := range heads {
+		conv[i], seq[i] = h.Conv, h.To
 	}
-	if len(dev) == 0 || len(conv) == 0 {
+	if len(conv) == 0 {
 		return nil, nil
 	}
-	rows, err := s.pool.Query(ctx, lagSQL, pgx.QueryExecModeExec, conv, seq, dev, user, inst, limit)
+	rows, err := s.pool.Query(ctx, routesSQL, gateway)
+	if err != nil {
+		return nil, interpret(err)
+	}
+	var dev, user []string
+	var inst []int32
+	var d, u string
+	var i int32
+	_, err = pgx.ForEachRow(rows, []any{&d, &u, &i}, func() error {
+		dev, user, inst = append(dev, d), append(user, u), append(inst, i)
+		return nil
+	})
+	if err != nil || len(dev) == 0 {
+		return nil, interpret(err)
+	}
+	rows, err = s.pool.Query(ctx, lagSQL, pgx.QueryExecModeExec, conv, seq, dev, user, inst, limit)
 	if err != nil {
 		return nil, interpret(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,6 +35,8 @@ type Store struct {
 	cfg  Config
 	pool *pgxpool.Pool // everything but sends
 	send *pgxpool.Pool // sends: generic plans, no sequential scans
+
+	summarized atomic.Int64 // when the BRIN index was last brought up to date, Unix nanoseconds
 }
 
 // Open connects both pools and checks that the database answers. It does not migrate. Errors: im.ErrUnavailable, or a

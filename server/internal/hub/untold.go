@@ -1,0 +1,67 @@
+package hub
+
+import (
+	"context"
+	"sync"
+
+	"imbench/server/internal/im"
+)
+
+// tell notes what the device was told, for the sweep's level in memory; where that has no room, the sweep's other level
+// is asked to look. c.mu must be held.
+func (c *Conn) tell(conv string, seq int64, lazy bool) {
+	if !c.told.add(conv, seq, c.hub.now(), lazy) {
+		c.hub.unnoted.add(conv, seq)
+	}
+}
+
+// maxUnnoted bounds the conversations that are remembered as told without a note; beyond it they are not looked at, and
+// a device that missed one is mended by its next gap or sync.
+const maxUnnoted = 16_384
+
+// unnoted are conversations of which a device was told something that its full tracker does not remember.
+type unnoted struct {
+	mu    sync.Mutex
+	convs map[string]int64 // the largest such seq
+}
+
+func (u *unnoted) add(conv string, seq int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.convs == nil {
+		u.convs = map[string]int64{}
+	}
+	if old, ok := u.convs[conv]; ok || len(u.convs) < maxUnnoted {
+		u.convs[conv] = max(old, seq)
+	}
+}
+
+// take says whether the conversation is among them, and forgets it once head is past what was not noted.
+func (u *unnoted) take(conv string, head int64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	seq, ok := u.convs[conv]
+	if ok && seq <= head {
+		delete(u.convs, conv)
+	}
+	return ok
+}
+
+// untold keeps of what was written those heads that this process may not have told everyone of: its shards have not
+// fanned them out, or a device's tracker was full. Usually that is none.
+func (h *Hub) untold(ctx context.Context, written []im.Head) []im.Head {
+	parts := make(map[*shard][]im.Head, len(h.shards))
+	var list []im.Head
+	for _, w := range written {
+		if h.unnoted.take(w.Conv, w.To) {
+			list = append(list, w)
+			continue
+		}
+		s := h.shard(w.Conv)
+		parts[s] = append(parts[s], w)
+	}
+	for s, part := range parts {
+		list = append(list, s.ask(ctx, part)...)
+	}
+	return list
+}
