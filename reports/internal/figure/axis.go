@@ -29,7 +29,12 @@ func Number(v float64) string {
 		return "0"
 	}
 	places := min(15, max(0, 3-int(math.Floor(math.Log10(math.Abs(v))))))
-	whole, fraction, _ := strings.Cut(strconv.FormatFloat(v, 'f', places, 64), ".")
+	return grouped(strconv.FormatFloat(v, 'f', places, 64))
+}
+
+// grouped sets the thousands of a decimal number apart and leaves out zeros at its end.
+func grouped(text string) string {
+	whole, fraction, _ := strings.Cut(text, ".")
 	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
 		whole = whole[:i] + "\u00a0" + whole[i:]
 	}
@@ -117,7 +122,7 @@ func tickLabel(v, step float64) string {
 	if math.Abs(v) < step/2 {
 		return "0"
 	}
-	return Number(math.Round(v/step*10) / 10 * step)
+	return grouped(strconv.FormatFloat(v, 'f', max(0, -int(math.Floor(math.Log10(step)+1e-9))), 64))
 }
 
 // logTicks has a label at each power of ten, whatever else: gonum's own may end up with none. With few decades it labels
@@ -126,6 +131,9 @@ type logTicks struct{}
 
 // Ticks implements plot.Ticker.
 func (logTicks) Ticks(lo, hi float64) (list []plot.Tick) {
+	if !(lo > 0) || math.IsInf(hi, 0) {
+		return nil
+	}
 	first, last := int(math.Floor(math.Log10(lo)+1e-9)), int(math.Ceil(math.Log10(hi)-1e-9))
 	decades := math.Log10(hi / lo)
 	every := 1 + int(decades)/9
@@ -158,6 +166,9 @@ func (s *span) add(v float64) {
 	}
 	s.lo, s.hi = min(s.lo, v), max(s.hi, v)
 }
+
+// roomy is the upper end of a logarithmic axis that leaves room above the values for the names of the phases.
+func (s span) roomy() float64 { return s.hi * max(1.3, math.Pow(s.hi/s.lo, 0.15)) }
 
 // mostPoints of a line: gonum loses segments of longer ones in PNG, and no eye sees more.
 const mostPoints = 2000

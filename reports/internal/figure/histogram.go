@@ -56,7 +56,7 @@ func Histograms(series map[string]*rundir.Series) *Drawing {
 		bars := logBars{buckets[tag], lineStyle(i).Color}
 		setLog(&p.X, x.lo, x.hi)
 		setLinear(&p.Y, 0, bars.highest()*1.25) // the names of the marks stand above
-		p.Add(bars, mark{m.P50, "p50"}, mark{m.P99, "p99"})
+		p.Add(bars, mark{m.P50, "p50", left}, mark{m.P99, "p99", right})
 	}
 	return d
 }
@@ -97,6 +97,7 @@ func (b logBars) Plot(c draw.Canvas, p *plot.Plot) {
 type mark struct {
 	x    float64
 	name string
+	side side
 }
 
 // Plot implements plot.Plotter.
@@ -106,9 +107,9 @@ func (m mark) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	x := c.X(p.X.Norm(m.x))
 	c.StrokeLine2(draw.LineStyle{Color: black, Width: 0.7, Dashes: []vg.Length{3, 2}}, x, c.Min.Y, x, c.Max.Y)
-	side, align := vg.Length(2), text.XLeft
-	if x > c.Max.X-20 {
-		side, align = -2, text.XRight
+	dx, align := vg.Length(2), text.XLeft
+	if m.side == left && x > c.Min.X+20 || x > c.Max.X-20 {
+		dx, align = -2, text.XRight
 	}
-	c.FillText(textStyle(8, black, align, text.YTop), vg.Point{X: x + side, Y: c.Max.Y}, m.name)
+	c.FillText(textStyle(8, black, align, text.YTop), vg.Point{X: x + dx, Y: c.Max.Y}, m.name)
 }

@@ -63,7 +63,7 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 		types = append(types, figures{name, lineStyle(i), func(l rundir.CounterLine) float64 { return float64(l.Frames.Down[name]) / l.Seconds }})
 	}
 	if y := group(frames, usableLog, types); y.some {
-		setLog(&frames.Y, y.lo, 1.5*y.hi)
+		setLog(&frames.Y, y.lo, y.roomy())
 	} else {
 		empty(frames)
 	}
@@ -73,7 +73,7 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 		late.Add(level{limit, "limit " + Number(limit) + " ms"})
 	}
 	if y.some {
-		setLog(&late.Y, y.lo, 1.5*y.hi)
+		setLog(&late.Y, y.lo, y.roomy())
 	} else {
 		empty(late)
 	}

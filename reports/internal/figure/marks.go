@@ -78,15 +78,25 @@ const (
 // Plot implements plot.Plotter.
 func (d dot) Plot(c draw.Canvas, p *plot.Plot) {
 	at := vg.Point{X: c.X(p.X.Norm(d.x)), Y: c.Y(p.Y.Norm(d.y))}
-	c.DrawGlyphNoClip(d.style, at)
-	switch off := d.style.Radius + 3; d.side {
+	off := d.style.Radius + 3
+	switch d.side {
 	case right:
-		c.FillText(textStyle(8, black, text.XLeft, text.YCenter), vg.Point{X: at.X + off, Y: at.Y + 1}, d.text)
+		over(c, d.text, text.XLeft, at.X+off, at.Y)
 	case left:
-		c.FillText(textStyle(8, black, text.XRight, text.YCenter), vg.Point{X: at.X - off, Y: at.Y + 1}, d.text)
+		over(c, d.text, text.XRight, at.X-off, at.Y)
 	case aboveLeft:
-		c.FillText(textStyle(8, black, text.XRight, text.YBottom), vg.Point{X: at.X - 2, Y: at.Y + off}, d.text)
+		over(c, d.text, text.XRight, at.X-2, at.Y+off+4)
 	}
+	c.DrawGlyphNoClip(d.style, at)
+}
+
+// over writes a text, centred on y, over whatever is there.
+func over(c draw.Canvas, s string, align text.XAlignment, x, y vg.Length) {
+	style := textStyle(8, black, align, text.YCenter)
+	w := style.Width(s)
+	from := x + vg.Length(align)*w // XLeft = 0, XRight = -1
+	fill(c, white, from, y-4.5, from+w, y+4.5)
+	c.FillText(style, vg.Point{X: x, Y: y + 1}, s)
 }
 
 // Thumbnail implements plot.Thumbnailer.
@@ -100,8 +110,5 @@ type beside struct {
 
 // Plot implements plot.Plotter.
 func (b beside) Plot(c draw.Canvas, p *plot.Plot) {
-	style := textStyle(8.5, black, text.XLeft, text.YCenter)
-	x, y := c.X(p.X.Norm(b.x))+4, c.Y(p.Y.Norm(b.y))
-	fill(c, white, x, y-5, x+style.Width(b.text), y+5)
-	c.FillText(style, vg.Point{X: x, Y: y + 1}, b.text)
+	over(c, b.text, text.XLeft, c.X(p.X.Norm(b.x))+4, c.Y(p.Y.Norm(b.y)))
 }

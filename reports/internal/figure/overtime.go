@@ -42,7 +42,7 @@ func OverTime(series map[string]*rundir.Series, tl Timeline) *Drawing {
 			empty(p)
 			continue
 		}
-		setLog(&p.Y, y.lo, 1.5*y.hi)
+		setLog(&p.Y, y.lo, y.roomy())
 		low, high := lineStyle(i), lineStyle(i)
 		low.Dashes = []vg.Length{4, 2}
 		p.Add(phases{tl}, gridlines{}, phaseNames{tl}, line{p99, high, secondsApart}, line{p50, low, secondsApart})

@@ -63,14 +63,21 @@ func PushHint(bytes capacity.PushHintBytes, points []RatioPoint) *Drawing {
 		if !usable(pt.Ratio) || pt.Reading < 0 || pt.Reading > 1 {
 			continue
 		}
-		mark := dot{pt.Reading, pt.Ratio, styles[pt.Measured], label(pt.Name) + " " + Number(pt.Ratio), aboveLeft}
+		side := aboveLeft
+		switch {
+		case pt.Measured && pt.Reading > 0.85:
+			side = left
+		case pt.Measured:
+			side = right
+		}
+		mark := dot{pt.Reading, pt.Ratio, styles[pt.Measured], label(pt.Name) + " " + Number(pt.Ratio), side}
 		p.Add(mark)
 		if !seen[pt.Measured] {
 			seen[pt.Measured] = true
 			d.legend = append(d.legend, entry{names[pt.Measured], mark})
 		}
 	}
-	even := dot{style: draw.GlyphStyle{Color: grey, Radius: vg.Length(4), Shape: draw.RingGlyph{}}}
+	even := dot{style: draw.GlyphStyle{Color: grey, Radius: 4, Shape: draw.RingGlyph{}}}
 	d.legend = append(d.legend, entry{"break-even ρ*", even}, entry{"as many bytes as push", line{style: draw.LineStyle{Color: black, Width: 0.8, Dashes: []vg.Length{5, 3}}}})
 	return d
 }

@@ -12,6 +12,17 @@ import (
 
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
+// quantity writes pure numbers and rates without the 1 of their units.
+func quantity(v float64, unit string) string {
+	switch unit {
+	case "1":
+		return num(v)
+	case "1/s":
+		return num(v) + "/s"
+	}
+	return figure.Quantity(v, unit)
+}
+
 func (b *builder) capacity() section {
 	t := capacity.Predict(b.inputs)
 	out := section{ID: "capacity", Title: "Capacity by the model"}
@@ -35,7 +46,7 @@ func (b *builder) capacity() section {
 
 // resourceTable has the preset's figures and, where a run had another load, that one's beside them.
 func (b *builder) resourceTable(t capacity.Table) table {
-	out := table{Caption: "Five resources", Head: columns("resource", "unit", ">demand", ">budget", "budget is", ">used"),
+	out := table{Caption: "Five resources", Head: columns("resource", ">demand", ">budget", "budget is", ">used"),
 		Origin: "Formula: model/capacity, Predict, of the inputs below."}
 	run, unknown := b.runTable(t)
 	if run != nil {
@@ -54,14 +65,14 @@ func (b *builder) resourceTable(t capacity.Table) table {
 	}
 	for i, r := range t.Resources {
 		row := row{{Text: words(r.Name), Note: r.Note}}
-		row = append(row, cells(r.Unit, num(r.Demand), num(r.Budget), string(r.Standing))...)
+		row = append(row, cells(figure.Quantity(r.Demand, r.Unit), figure.Quantity(r.Budget, r.Unit), string(r.Standing))...)
 		row = append(row, used(r))
 		if r.Name == t.Binding {
 			row[0].Text += ", binds"
 			row[0].Class = "total"
 		}
 		if run != nil {
-			row = append(row, cell{Text: num(run.Resources[i].Demand)}, used(run.Resources[i]))
+			row = append(row, cell{Text: figure.Quantity(run.Resources[i].Demand, r.Unit)}, used(run.Resources[i]))
 		}
 		out.Rows = append(out.Rows, row)
 	}
@@ -94,18 +105,18 @@ func (b *builder) runTable(preset capacity.Table) (t *capacity.Table, unknown []
 }
 
 func conditionTable(t capacity.Table) table {
-	out := table{Caption: "Side conditions that no mean rate shows", Head: columns("condition", ">value", ">limit", "unit"),
+	out := table{Caption: "Side conditions that no mean rate shows", Head: columns("condition", ">value", ">limit"),
 		Origin: "Formula: model/capacity, of the inputs below."}
 	for _, c := range t.Conditions {
 		r := row{{Text: words(c.Name), Note: c.Note}}
-		out.Rows = append(out.Rows, append(r, cells(num(c.Value), num(c.Limit), c.Unit)...))
+		out.Rows = append(out.Rows, append(r, cells(quantity(c.Value, c.Unit), quantity(c.Limit, c.Unit))...))
 	}
 	return out
 }
 
 func derivedTable(t capacity.Table) table {
 	d := t.Derived
-	out := table{Head: columns("figure", ">value", "unit"), Origin: "Formula: model/capacity, Predict."}
+	out := table{Head: columns("figure", ">value"), Origin: "Formula: model/capacity, Predict."}
 	for _, f := range []struct {
 		name  string
 		value float64
@@ -123,7 +134,7 @@ func derivedTable(t capacity.Table) table {
 		{"retention, off-peak", d.RetentionRowsPerSecond, "rows/s"},
 		{"inbox rows a message, had it fan-out on write", d.FanoutOnWriteRows, "rows"},
 	} {
-		out.Rows = append(out.Rows, cells(f.name, num(f.value), f.unit))
+		out.Rows = append(out.Rows, cells(f.name, quantity(f.value, f.unit)))
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"imbench/reports/internal/figure"
@@ -47,12 +48,14 @@ func (b *builder) costs() section {
 	return out
 }
 
+func cores3(v float64) string { return fmt.Sprintf("%.3f", v) }
+
 // micros are microseconds of processor time a message.
 func (b *builder) micros(cores float64) string {
 	if b.run.Summary.AchievedRate == 0 {
 		return none
 	}
-	return num(cores / b.run.Summary.AchievedRate * 1e6)
+	return num(math.Round(cores / b.run.Summary.AchievedRate * 1e6))
 }
 
 func (b *builder) processTable(list []rundir.ProcessUse) table {
@@ -68,9 +71,9 @@ func (b *builder) processTable(list []rundir.ProcessUse) table {
 		if n := b.connections(p.Role); n > 0 {
 			each = num(float64(p.RSSMaxBytes) / 1000 / n)
 		}
-		t.Rows = append(t.Rows, cells(p.Role, fmt.Sprint(p.PID), num(p.CPUCores), b.micros(p.CPUCores), size(p.RSSMaxBytes), each))
+		t.Rows = append(t.Rows, cells(p.Role, fmt.Sprint(p.PID), cores3(p.CPUCores), b.micros(p.CPUCores), size(p.RSSMaxBytes), each))
 	}
-	total := cells("all", "", num(cores), b.micros(cores), size(rss), "")
+	total := cells("all", "", cores3(cores), b.micros(cores), size(rss), "")
 	for i := range total {
 		total[i].Class = "total"
 	}
@@ -109,9 +112,9 @@ func (b *builder) estimateTable(list []rundir.ProcessUse) table {
 	scale := b.run.Summary.AchievedRate / baselineRate
 	between := func(low, high, factor float64) string {
 		if low == high {
-			return num(low * factor)
+			return fmt.Sprintf("%.2f", low*factor)
 		}
-		return num(low*factor) + " – " + num(high*factor)
+		return fmt.Sprintf("%.2f – %.2f", low*factor, high*factor)
 	}
 	add := func(class, name, where string, low, high float64, measured string) {
 		r := cells(name, where, between(low, high, 1), between(low, high, scale), measured)
@@ -134,8 +137,8 @@ func (b *builder) estimateTable(list []rundir.ProcessUse) table {
 		sum.low, sum.high = sum.low+e.low, sum.high+e.high
 	}
 	clients := measured["gateways"] + measured["generator"]
-	add("total", "database", "", db.low, db.high, num(measured["database"]))
-	add("total", "gateways and generator", "", rest.low, rest.high, num(clients))
-	add("total", "all", "", db.low+rest.low, db.high+rest.high, num(measured["database"]+clients+measured["other"]))
+	add("total", "database", "", db.low, db.high, cores3(measured["database"]))
+	add("total", "gateways and generator", "", rest.low, rest.high, cores3(clients))
+	add("total", "all", "", db.low+rest.low, db.high+rest.high, cores3(measured["database"]+clients+measured["other"]))
 	return t
 }

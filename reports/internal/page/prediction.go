@@ -23,14 +23,14 @@ func planLimit(name string) float64 {
 func (b *builder) predictions() section {
 	out := section{ID: "predictions", Title: "Predicted, measured, error", Lead: []string{
 		"The model spoke before the run. Beside its prediction stands the plan: what the realised arrivals and population ask for. Errors are " +
-			"measured ÷ predicted − 1 and measured ÷ planned − 1. Of so many figures one outside of its 95 % interval is normal, and none " +
+			"measured ÷ predicted − 1 and measured ÷ planned − 1, inside or outside of the model's 95 % interval and of what the plan allows. Of so many figures one outside of its 95 % interval is normal, and none " +
 			"decides the verdict."}}
 	list := b.run.Summary.Predictions
 	if len(list) == 0 {
 		out.Lead = []string{"The run has no predictions."}
 		return out
 	}
-	t := table{Head: columns("figure", "unit", ">predicted", ">95 % interval", ">measured", ">error", "", ">planned", ">plan error", ""),
+	t := table{Head: columns("figure", ">predicted, 95 % interval", ">measured", ">error", ">planned", ">plan error"),
 		Origin: "Formula: model/capacity, PredictRun. Plan and run: summary.json. Against the plan, counts and bytes of pushes may be off by " +
 			"0.1 %, what depends on latency by 1 %."}
 	for _, p := range list {
@@ -43,23 +43,20 @@ func (b *builder) predictions() section {
 }
 
 func predictionRow(p rundir.Prediction) row {
-	inside, plan := cell{}, cell{}
+	off, plan := cell{Text: optional(p.Error, percent)}, cell{Text: optional(p.PlanError, percent)}
 	if p.Measured != nil {
-		inside = verdictCell(*p.Measured >= p.Low && *p.Measured <= p.High)
+		off.judge(*p.Measured >= p.Low && *p.Measured <= p.High)
 	}
 	if p.PlanError != nil {
-		plan = verdictCell(max(*p.PlanError, -*p.PlanError) <= planLimit(p.Name))
+		plan.judge(max(*p.PlanError, -*p.PlanError) <= planLimit(p.Name))
 	}
-	r := row{{Text: p.Name, Note: p.Note}}
-	r = append(r, cells(p.Unit, num(p.Predicted), num(p.Low)+" – "+num(p.High), optional(p.Measured, num), optional(p.Error, percent))...)
-	r = append(r, inside)
-	r = append(r, cells(optional(p.Planned, num), optional(p.PlanError, percent))...)
-	return append(r, plan)
+	return row{{Text: p.Name + ", " + p.Unit, Note: p.Note}, {Text: num(p.Predicted), Note: num(p.Low) + " – " + num(p.High)},
+		{Text: optional(p.Measured, num)}, off, {Text: optional(p.Planned, num)}, plan}
 }
 
-func verdictCell(ok bool) cell {
-	if ok {
-		return cell{Text: "inside", Class: "good"}
+func (c *cell) judge(inside bool) {
+	c.Note, c.Class = "inside", "good"
+	if !inside {
+		c.Note, c.Class = "outside", "bad"
 	}
-	return cell{Text: "outside", Class: "bad"}
 }

@@ -15,7 +15,7 @@ func (b *builder) pushHint() section {
 			"syncs for each event and reader, bytes relative to push are [hint + ρ·(b + s·h)] ÷ push. Below the break-even ρ* hints are cheaper. The size " +
 			"of the group does not enter: a threshold of group size cannot come from bytes alone."}}
 	points, measured := documentPoints(bytes), b.measured()
-	t := table{Caption: "Observed", Head: columns("arm", ">announcements", ">reading share ρ", ">syncs", ">announcement bytes", ">sync bytes", ">bytes, relative to push"),
+	t := table{Caption: "Observed", Head: columns("arm", ">announced", ">reading share ρ", ">syncs", ">B announced", ">B in syncs", ">÷ push"),
 		Origin: "Documents, chapter 08: 30 devices, 20 messages of 200 characters."}
 	for _, p := range capacity.Points08() {
 		t.Rows = append(t.Rows, bytesRow(p, float64(p.Total())/float64(p.Deliveries)/float64(bytes.Push)))
@@ -23,7 +23,7 @@ func (b *builder) pushHint() section {
 	if measured != nil {
 		points = append(points, measured.RatioPoint)
 		t.Rows = append(t.Rows, bytesRow(measured.BytesPoint, measured.Ratio))
-		t.Origin += " This run: counters.ndjson and ledger.json, the whole load; its syncs include those that repaired lost pushes."
+		t.Origin += " This run: counters.ndjson and ledger.json, the whole load; ρ is the share of the hinted deliveries that devices fetched, and the syncs include those that repaired lost pushes."
 	}
 	even := table{Caption: "Break-even", Head: columns(">s, syncs for each event and reader", ">ρ*", ">bytes at ρ = 1, relative to push"),
 		Origin: fmt.Sprintf("Formula: ρ* = (push − hint) ÷ (b + s·h) with push = %s B, hint = %s B, b = %s B an event in a sync reply and h = %s B a reply, fitted "+
@@ -77,20 +77,25 @@ func (r *Run) traffic() (frames, bytes map[string]float64) {
 	return frames, bytes
 }
 
-// measured is the arm of a run that both pushed and hinted; nil for others. Expected deliveries are those of devices that
-// read, own messages included; what was not pushed of them was announced by a hint, and 1/ρ times as many devices got one.
+// measured is the arm of a run that both pushed and hinted; nil for others. Expected deliveries are those of all connected
+// members, own messages included: what was not pushed of them was announced by hints. ρ is the share of these that devices
+// applied.
 func (b *builder) measured() *measuredPoint {
 	if b.run == nil || b.run.Ledger == nil {
 		return nil
 	}
 	frames, bytes := b.run.traffic()
-	reading := b.run.readingShare()
+	var applied float64
+	for _, l := range b.run.Counters {
+		applied += float64(l.Applied)
+	}
 	hinted := float64(b.run.Ledger.Expected-b.run.Ledger.Messages) - frames["event"]
-	// The repair sweep hints too: a run of nothing but pushes has a rest near 0 and is no arm of hints.
-	if frames["event"] == 0 || reading <= 0 || hinted < 0.05*frames["event"] {
+	reading := (applied - frames["sent"] - frames["event"]) / hinted
+	// Repairs leave a small rest in a run of nothing but pushes, which is no arm of hints.
+	if frames["event"] == 0 || hinted < 0.05*frames["event"] || !(reading >= 0 && reading <= 1) {
 		return nil
 	}
-	p := capacity.BytesPoint{Name: "this run", Deliveries: capacity.Count(hinted / reading), Reading: capacity.Share(reading),
+	p := capacity.BytesPoint{Name: "this run", Deliveries: capacity.Count(hinted), Reading: capacity.Share(reading),
 		Syncs: capacity.Count(frames["synced"]), FrameBytes: capacity.Bytes(bytes["hint"]), SyncBytes: capacity.Bytes(bytes["synced"])}
 	ratio := float64(p.Total()) / float64(p.Deliveries) / (bytes["event"] / frames["event"])
 	if math.IsNaN(ratio) || math.IsInf(ratio, 0) {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/goccy/go-yaml"
-
 	"imbench/reports/internal/figure"
 	"imbench/reports/rundir"
 )
@@ -71,18 +69,4 @@ func (r *Run) timeline() figure.Timeline {
 		t.Window = *r.Manifest.Window
 	}
 	return t
-}
-
-// readingShare is the scenario's devices.reading_share: 1 unless it says otherwise.
-func (r *Run) readingShare() float64 {
-	sc := struct {
-		Devices struct {
-			ReadingShare float64 `yaml:"reading_share"`
-		} `yaml:"devices"`
-	}{}
-	sc.Devices.ReadingShare = 1
-	if err := yaml.Unmarshal(r.Scenario, &sc); err != nil {
-		return 1 // the generator ran it, so this would be a scenario of a later version
-	}
-	return sc.Devices.ReadingShare
 }

@@ -12,13 +12,13 @@ var batching = []struct {
 }{
 	{"messages a commit", "messages", []string{`im_batch_size_sum{batcher="send"}`}, []string{`im_batch_size_count{batcher="send"}`}},
 	{"commits of messages", "1/s", []string{`im_batch_size_count{batcher="send"}`}, nil},
-	{"time of such a commit's call", "s", []string{`im_batch_busy_seconds_total{batcher="send"}`}, []string{`im_batch_size_count{batcher="send"}`}},
+	{"time of such a commit's call", "ms", []string{`im_batch_busy_seconds_total{batcher="send"}`}, []string{`im_batch_size_count{batcher="send"}`}},
 	{"sends that met a locked conversation", "1/s", []string{"im_send_contended_total"}, nil},
 	{"acks a write", "acks", []string{`im_batch_size_sum{batcher="ack"}`}, []string{`im_batch_size_count{batcher="ack"}`}},
-	{"time of such a write", "s", []string{`im_batch_busy_seconds_total{batcher="ack"}`}, []string{`im_batch_size_count{batcher="ack"}`}},
+	{"time of such a write", "ms", []string{`im_batch_busy_seconds_total{batcher="ack"}`}, []string{`im_batch_size_count{batcher="ack"}`}},
 	{"announcements a notification", "1", []string{"im_bus_announced_total"}, []string{"im_bus_notifies_total"}},
 	{"reads of the fan-out a message", "reads", []string{"im_fanout_event_reads_total", "im_fanout_member_reads_total"}, []string{"im_events_committed_total"}},
-	{"announced → written to a connection, mean", "s", []string{"im_fanout_seconds_sum"}, []string{"im_fanout_seconds_count"}},
+	{"announced → written to a connection, mean", "ms", []string{"im_fanout_seconds_sum"}, []string{"im_fanout_seconds_count"}},
 	{"hints of the repair sweep", "1/s", []string{"im_sweep_hints_total"}, nil},
 	{"queues that collapsed into hints", "1/s", []string{"im_queue_collapses_total"}, nil},
 	{"writes that found a full socket", "1/s", []string{"im_full_sockets_total"}, nil},
@@ -46,6 +46,9 @@ func (b *builder) serverTable() table {
 		}
 		text := noData
 		if ok && per > 0 {
+			if f.unit == "ms" {
+				v *= 1000 // the gateways count seconds
+			}
 			text = num(v / per)
 		}
 		t.Rows = append(t.Rows, cells(f.name, text, f.unit))
