@@ -70,7 +70,9 @@ func solveAcks(b burst, p ackPolicy) ackCounts {
 	for q := p.loss; q > 1e-4 && runs < 16; q *= p.loss {
 		runs++
 	}
-	s := ackSolver{b: b, p: p, runs: runs, most: p.every + runs, idles: map[hole][]link{}}
+	mean := b.lambda * p.delay
+	most := min(float64(p.every+runs), mean+10*math.Sqrt(mean)+40) // more do not happen within the delay
+	s := ackSolver{b: b, p: p, runs: runs, most: int(most), idles: map[hole][]link{}}
 	s.prepare()
 	start := s.stationary()
 	var size, square float64
@@ -313,13 +315,12 @@ func (s *ackSolver) hints(perAck float64) (silent, late float64) {
 	if s.p.loss == 0 {
 		return 0, 0
 	}
-	ends := s.b.ends()
 	// The sweep comes evenly within its period: Simpson's rule.
-	for i, weight := range [3]float64{1. / 6, 4. / 6, 1. / 6} {
-		wait := s.p.grace + s.p.sweep*float64(i)/2
-		for _, phase := range ends {
-			silent += weight * s.silent(phase, wait) / float64(len(ends))
-			late += weight * s.late(phase, wait, perAck) / float64(len(ends))
+	for _, e := range s.b.ends(s.most + 1) {
+		for i, weight := range [3]float64{1. / 6, 4. / 6, 1. / 6} {
+			wait := s.p.grace + s.p.sweep*float64(i)/2
+			silent += weight * e.share * s.silent(e.phase, wait)
+			late += weight * e.share * s.late(e.phase, wait, perAck)
 		}
 	}
 	return silent, late
@@ -347,7 +348,7 @@ func (s *ackSolver) late(phase int, t, perAck float64) (sum float64) {
 		after := s.silent(phase, t-left)
 		arrival := t - left - width/2
 		begins := math.Exp(-s.b.lambda / perAck * max(0, s.p.delay-arrival))
-		for m, c := range s.b.counts(s.b.after(phase, 1), left+width/2, max(s.p.every-3, 0)) {
+		for m, c := range s.b.counts(s.b.after(phase, 1), left+width/2, max(min(s.p.every-3, s.most), 0)) {
 			if m+2 < s.p.every {
 				sum += (before - after) * begins * c.p()
 			}

@@ -25,14 +25,26 @@ func (b burst) after(phase, m int) int {
 	return (phase%b.size+m-1)%b.size + 1
 }
 
-// ends are the phases that follow a message, each equally often.
-func (b burst) ends() []int {
+// end is a phase that follows a message, with the share of the messages that it stands for.
+type end struct {
+	phase int
+	share float64
+}
+
+// ends are the phases that follow a message, each equally often. Those from which the next reach messages all belong to
+// the same burst are alike, and one stands for them.
+func (b burst) ends(reach int) []end {
 	if b.size == 0 {
-		return []int{0}
+		return []end{{0, 1}}
 	}
-	list := make([]int, b.size)
-	for i := range list {
-		list[i] = i + 1
+	var list []end
+	each := 1 / float64(b.size)
+	for phase := 1; phase <= b.size; phase++ {
+		if phase > 1 && phase+reach < b.size {
+			list[0].share += each
+			continue
+		}
+		list = append(list, end{phase, each})
 	}
 	return list
 }
@@ -74,12 +86,14 @@ func (b burst) stages(phase, most int) (rates []float64, first []int) {
 
 // birth is the distribution over the stages of a chain of exponential waits, t seconds after it entered the first. It
 // sums Poisson(Λt) weights over the powers of the jump chain, Λ the largest rate (Jensen 1953); the terms that it leaves
-// out weigh less than 1e-12.
+// out weigh less than 1e-12. A wait that is shorter than t/fastest counts as that long, which bounds the terms.
 func birth(rates []float64, t float64) []float64 {
+	const fastest = 1e4
 	var top float64
 	for _, r := range rates {
 		top = max(top, r)
 	}
+	top = min(top, fastest/t)
 	state, sum := make([]float64, len(rates)), make([]float64, len(rates))
 	state[0] = 1
 	mean := top * t
@@ -87,25 +101,29 @@ func birth(rates []float64, t float64) []float64 {
 		return state
 	}
 	steps := int(mean + 8*math.Sqrt(mean) + 20)
-	// The weights recur up and down from the middle, where they are largest: exp(−Λt) itself may vanish.
-	weights := make([]float64, steps+1)
-	middle := int(mean)
-	lg, _ := math.Lgamma(float64(middle + 1))
-	weights[middle] = math.Exp(float64(middle)*math.Log(mean) - mean - lg)
-	for n := middle; n > 0; n-- {
-		weights[n-1] = weights[n] * float64(n) / mean
-	}
-	for n := middle; n < steps; n++ {
-		weights[n+1] = weights[n] * mean / float64(n+1)
-	}
-	for _, w := range weights {
+	logMean, logWeight := math.Log(mean), -mean // the weights' logarithm, since exp(−Λt) may vanish
+	for n := range steps + 1 {
+		if n > 0 {
+			logWeight += logMean - math.Log(float64(n))
+		}
+		w := 0.0
+		if logWeight > -40 {
+			w = math.Exp(logWeight)
+		} else if float64(n) > mean {
+			break
+		}
+		left := 0.0 // probability that has not gone through all stages
 		for i := len(state) - 1; i >= 0; i-- {
 			sum[i] += w * state[i]
-			move := rates[i] / top * state[i]
+			left += state[i]
+			move := min(rates[i]/top, 1) * state[i]
 			state[i] -= move
 			if i+1 < len(state) {
 				state[i+1] += move
 			}
+		}
+		if left < 1e-15 {
+			break
 		}
 	}
 	return sum

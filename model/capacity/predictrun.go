@@ -186,11 +186,10 @@ func (in RunInputs) slack(b burst, c float64) float64 {
 // begin evenly over a burst, and acks as if events came one by one.
 func (in RunInputs) hinted(b burst, a ackCounts, c float64, bytes frameBytes) point {
 	more := 0.0 // events within a window after the one that begins it
-	ends := b.ends()
 	most := int(b.lambda*float64(in.HintWindow))*2 + 20
-	for _, phase := range ends {
-		for m, n := range b.counts(phase, float64(in.HintWindow), most) {
-			more += float64(m) * n.p() / float64(len(ends))
+	for _, e := range b.ends(most + 1) {
+		for m, n := range b.counts(e.phase, float64(in.HintWindow), most) {
+			more += float64(m) * n.p() * e.share
 		}
 	}
 	hints := (c - 1) / (1 + more*(1-1/c)) // a device's own events need none
