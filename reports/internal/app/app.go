@@ -28,6 +28,8 @@ type Program struct {
 	Args           []string
 	Stdout, Stderr io.Writer
 	Revision       string
+
+	build func(*page.Run, capacity.Inputs, string) (page.Page, error) // page.Build, or a test's
 }
 
 type options struct {
@@ -104,7 +106,11 @@ func (p Program) report(o options) error {
 	if err != nil {
 		return err
 	}
-	made, err := page.Build(run, in, p.Revision)
+	build := p.build
+	if build == nil {
+		build = page.Build
+	}
+	made, err := build(run, in, p.Revision)
 	if err != nil {
 		return err
 	}

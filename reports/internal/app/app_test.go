@@ -2,12 +2,15 @@ package app
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"imbench/model/capacity"
+	"imbench/reports/internal/page"
 	"imbench/reports/rundir"
 )
 
@@ -120,33 +123,54 @@ func TestChoose(t *testing.T) {
 	want("", "a-new")
 }
 
-func TestPageAndFigures(t *testing.T) {
+// fake is a page without the work of drawing.
+func fake(run *page.Run, _ capacity.Inputs, _ string) (page.Page, error) {
+	return page.Page{HTML: []byte("page of " + run.Manifest.Run), Figures: []page.Figure{{Name: "latency-spectrum", PNG: []byte("png")}},
+		Problems: []error{errors.New("a figure could not be drawn")}}, nil
+}
+
+func TestRunBecomesAPage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	makeRun(t, "runs/smoke-1", time.Now(), rundir.Passed)
-	code, stdout, stderr := run("-out", "out")
-	if code != ExitOK || stderr != "" || stdout != "report of smoke-1, verdict passed: "+filepath.Join("out", "index.html")+"\n" {
-		t.Fatalf("exit %d, %q, %q", code, stdout, stderr)
+	var stdout, stderr bytes.Buffer
+	code := Run(Program{Stdout: &stdout, Stderr: &stderr, build: fake})
+	index := filepath.Join("reports", "out", "index.html")
+	if code != ExitOK || stdout.String() != "report of smoke-1, verdict passed: "+index+"\n" || stderr.String() != "reports: a figure could not be drawn\n" {
+		t.Fatalf("exit %d, %q, %q", code, stdout.String(), stderr.String())
 	}
-	const mine = "out/figures/mine.png"
-	if err := os.WriteFile(mine, nil, 0o644); err != nil {
+	if b, err := os.ReadFile(index); err != nil || string(b) != "page of smoke-1" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if b, err := os.ReadFile(filepath.Join("reports", "out", "figures", "latency-spectrum.png")); err != nil || string(b) != "png" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestModelAlone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll("out/figures", 0o755); err != nil {
 		t.Fatal(err)
+	}
+	for _, name := range []string{"mine.png", "latency-spectrum.png"} { // the second is from an earlier report
+		if err := os.WriteFile(filepath.Join("out/figures", name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if code, _, stderr := run("-out", "out", "-model-only"); code != ExitOK || stderr != "" {
 		t.Fatalf("exit %d, %q", code, stderr)
 	}
-	var names []string
 	list, err := os.ReadDir("out/figures")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var names []string
 	for _, e := range list {
 		names = append(names, e.Name())
 	}
 	if got := strings.Join(names, " "); got != "mine.png push-hint-bytes.png utilization.png" {
 		t.Errorf("figures of an earlier run, or a missing file: %s", got)
 	}
-	page, err := os.ReadFile("out/index.html")
-	if err != nil || !bytes.Contains(page, []byte("Capacity by the model alone")) || bytes.Contains(page, []byte("smoke-1")) {
+	if b, err := os.ReadFile("out/index.html"); err != nil || !bytes.Contains(b, []byte("Capacity by the model alone")) {
 		t.Errorf("not the model's page: %v", err)
 	}
 }

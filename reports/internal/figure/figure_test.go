@@ -41,14 +41,15 @@ func (m material) draw() []*Drawing {
 // seriesOf has one interval a second, each with the same latencies in ms.
 func seriesOf(tag string, seconds int, ms ...float64) *rundir.Series {
 	s := &rundir.Series{Tag: tag, Total: rundir.NewHistogram()}
+	h := rundir.NewHistogram()
+	for _, v := range ms {
+		_ = h.RecordValue(int64(v * 1e6)) // out of range = not recorded
+		_ = s.Total.RecordValues(int64(v*1e6), int64(seconds))
+	}
+	metric := rundir.MetricOf(h)
 	for i := range seconds {
-		h := rundir.NewHistogram()
-		for _, v := range ms {
-			_ = h.RecordValue(int64(v * 1e6)) // out of range = not recorded
-		}
-		s.Total.Merge(h)
 		start := began.Add(time.Duration(30+i) * time.Second)
-		s.Intervals = append(s.Intervals, rundir.Interval{Start: start, End: start.Add(time.Second), Metric: rundir.MetricOf(h)})
+		s.Intervals = append(s.Intervals, rundir.Interval{Start: start, End: start.Add(time.Second), Metric: metric})
 	}
 	return s
 }

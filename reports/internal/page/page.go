@@ -41,7 +41,12 @@ var layout = template.Must(template.New("page").Parse(source))
 
 // Build makes the page of a run, or with run nil of the model alone.
 func Build(run *Run, in capacity.Inputs, revision string) (Page, error) {
-	b := builder{run: run, inputs: in}
+	return build(run, in, revision, (*figure.Drawing).PNG)
+}
+
+// build is Build with a way to render that tests may replace: rendering takes most of the time.
+func build(run *Run, in capacity.Inputs, revision string, render func(*figure.Drawing) ([]byte, error)) (Page, error) {
+	b := builder{run: run, inputs: in, render: render}
 	v := view{Style: template.CSS(style), Revision: revision, Title: "Capacity by the model alone"}
 	if run != nil {
 		v.Title, v.Verdict, v.Meaning = run.Manifest.Run, string(run.Summary.Verdict), meaning(run.Summary.Verdict)
@@ -62,6 +67,7 @@ func Build(run *Run, in capacity.Inputs, revision string) (Page, error) {
 type builder struct {
 	run      *Run
 	inputs   capacity.Inputs
+	render   func(*figure.Drawing) ([]byte, error)
 	figures  []Figure
 	problems []error
 }
@@ -120,7 +126,7 @@ type picture struct {
 func (b *builder) draw(d *figure.Drawing, caption, origin string) block {
 	p := picture{Alt: d.Alt, Caption: caption, Origin: origin}
 	p.Width, p.Height = d.Size()
-	png, err := d.PNG()
+	png, err := b.render(d)
 	if err != nil {
 		p.Problem = "This figure could not be drawn: " + err.Error()
 		b.problems = append(b.problems, err)

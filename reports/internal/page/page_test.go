@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"html"
@@ -28,8 +29,8 @@ func inputs(t *testing.T) capacity.Inputs {
 	return in
 }
 
-// build makes the page of a run, or of the model with r nil.
-func build(t *testing.T, r *rundir.Reader) Page {
+// makePage makes the page of a run, or of the model with r nil, without pictures.
+func makePage(t *testing.T, r *rundir.Reader) Page {
 	t.Helper()
 	var run *Run
 	if r != nil {
@@ -38,7 +39,7 @@ func build(t *testing.T, r *rundir.Reader) Page {
 			t.Fatal(err)
 		}
 	}
-	p, err := Build(run, inputs(t), "rev1")
+	p, err := build(run, inputs(t), "rev1", func(d *figure.Drawing) ([]byte, error) { return []byte(d.Name), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func text(page []byte) string {
 
 func TestGolden(t *testing.T) {
 	r := small().write(t)
-	p := build(t, r)
+	p := makePage(t, r)
 	// The model's part changes with the model, and has a test of its own.
 	got, _, _ := strings.Cut(text(p.HTML), "Budgets that are not measured")
 	path := filepath.Join("testdata", "page.golden")
@@ -92,7 +93,7 @@ func TestGolden(t *testing.T) {
 	if want := slices.Sorted(slices.Values(figure.Names())); !slices.Equal(names, want) {
 		t.Errorf("figures %v, want %v", names, want)
 	}
-	if again := build(t, r); !bytes.Equal(again.HTML, p.HTML) {
+	if again := makePage(t, r); !bytes.Equal(again.HTML, p.HTML) {
 		t.Error("the same run gave another page")
 	}
 	for _, s := range []string{"http:", "https:", "<script", "<link", "@import"} {
@@ -104,7 +105,7 @@ func TestGolden(t *testing.T) {
 }
 
 func TestModelAlone(t *testing.T) {
-	p := build(t, nil)
+	p := makePage(t, nil)
 	got := text(p.HTML)
 	for _, s := range []string{"Capacity by the model alone", "Capacity by the model (assumed)", "database writes, binds", "Break-even", "0.8715", "0.9313", "0.6951",
 		"frames, redeliveries included | 9 067/s", "g-lazy | 600 | 0.2 | 56 | 22 800 | 53 966 | 0.3179", "message_rate | M | 1 250 | 1/s | given"} {
@@ -121,7 +122,7 @@ func TestRunWithoutMetrics(t *testing.T) {
 	r := small()
 	r.tags, r.counters, r.ledger = nil, nil, nil
 	r.summary.Metrics, r.summary.Predictions, r.summary.Processes, r.summary.Criteria = nil, nil, nil, nil
-	got := text(build(t, r.write(t)).HTML)
+	got := text(makePage(t, r.write(t)).HTML)
 	for _, s := range []string{"send.intended | intended time", "0 | no data", "The run has no predictions.", "The run has no figures of processes",
 		"The scenario has no criteria.", "The run left no ledger.json"} {
 		if !strings.Contains(got, s) {
@@ -143,7 +144,7 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 	r.summary.Predictions[0].Name, r.summary.Predictions[0].Unit, r.summary.Predictions[0].Note = evil, evil, evil
 	r.ledger.Culprits[0] = rundir.Culprit{Kind: evil, Device: evil, User: evil, Conv: evil, Detail: evil}
 	r.ledger.Counts, r.ledger.Notes, r.scenario = map[string]int64{evil: 1}, []string{evil}, evil
-	page := string(build(t, r.write(t)).HTML)
+	page := string(makePage(t, r.write(t)).HTML)
 	for _, s := range []string{"<script", "<img src=x", "onerror=alert(2)>"} {
 		if strings.Contains(page, s) {
 			t.Errorf("the page holds %q unescaped", s)
@@ -215,11 +216,30 @@ func TestTornAndBrokenFiles(t *testing.T) {
 func TestProofIsOnThePage(t *testing.T) {
 	r := small()
 	r.summary.Ledger.Settled, r.summary.Ledger.Exported = false, false
-	got := text(build(t, r.write(t)).HTML)
+	got := text(makePage(t, r.write(t)).HTML)
 	for _, s := range []string{"none lost | 1 | deliveries", "lost | dev-77 | u-9 | g-3 | 41 | never applied", "In all: lost 1.", "nothing missing counts as lost",
 		"sends started late, p99 | 0.4 | ms", "fsync | on", "namespace ns1, digest d1", "The scenario as used\nname: baseline", "event | 402.5 | 416 | 26 400"} {
 		if !strings.Contains(got, s) {
 			t.Errorf("the page lacks %q", s)
 		}
+	}
+}
+
+func TestPicturesAreInThePage(t *testing.T) {
+	p, err := Build(nil, inputs(t), "rev1")
+	if err != nil || len(p.Problems) > 0 || len(p.Figures) != 2 {
+		t.Fatalf("%d figures, %v, %v", len(p.Figures), p.Problems, err)
+	}
+	for _, f := range p.Figures {
+		if src := `src="data:image/png;base64,` + base64.StdEncoding.EncodeToString(f.PNG) + `"`; !bytes.HasPrefix(f.PNG, []byte("\x89PNG")) || !strings.Contains(html.UnescapeString(string(p.HTML)), src) {
+			t.Errorf("%s is no PNG, or not in the page", f.Name)
+		}
+	}
+}
+
+func TestFigureThatCannotBeDrawn(t *testing.T) {
+	p, err := build(nil, inputs(t), "rev1", func(*figure.Drawing) ([]byte, error) { return nil, errors.New("out of ink") })
+	if err != nil || len(p.Problems) != 2 || len(p.Figures) != 0 || !strings.Contains(text(p.HTML), "could not be drawn: out of ink") {
+		t.Errorf("%d problems, %d figures, %v", len(p.Problems), len(p.Figures), err)
 	}
 }
