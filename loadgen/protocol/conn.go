@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"imbench/server/wire"
+	"imbench/server/wire/rawsock"
 
 	"golang.org/x/sys/unix"
 )
@@ -181,7 +182,7 @@ func (c *conn) submit(frame []byte, last bool) error {
 // tryWrite is one write that does not wait; mu must be held.
 func (c *conn) tryWrite(fd uintptr) bool {
 	for {
-		c.wn, c.werr = unix.Write(int(fd), c.w)
+		c.wn, c.werr = rawsock.Write(fd, c.w)
 		if c.werr == unix.EINTR {
 			continue
 		}
@@ -304,7 +305,7 @@ func (c *conn) tryRead(fd uintptr) bool {
 	c.buf = readBufs.Get().(*[]byte)
 	at := copy(*c.buf, c.rest)
 	for {
-		n, err := unix.Read(int(fd), (*c.buf)[at:])
+		n, err := rawsock.Read(fd, (*c.buf)[at:])
 		switch {
 		case err == unix.EINTR:
 			continue

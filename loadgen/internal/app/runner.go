@@ -165,9 +165,9 @@ func (r *runner) lease() time.Duration {
 	return r.scenario.Phases.LoadTime() + r.scenario.Phases.Settle + time.Hour
 }
 
-// removePopulation leaves a target as it was found. The embedded database goes as a whole.
+// removePopulation leaves a target, or a database that was there before, as it was found. A private database goes as a whole.
 func (r *runner) removePopulation() {
-	if r.env.stack != nil || r.options.keep {
+	if r.options.keep || r.env.stack != nil && r.options.database == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)

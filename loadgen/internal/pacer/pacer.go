@@ -1,12 +1,11 @@
 // Package pacer starts things when a plan says so, whatever becomes of those started before (an open loop).
 //
-// Run occupies one goroutine, and on Linux one OS thread that sleeps with clock_nanosleep and a timer slack of 1 ns:
-// Go's own timers are several times less exact (see the benchmark).
+// Run occupies one goroutine, which on Linux sleeps on a timerfd: Go's own timers are several times less exact (see the
+// benchmark).
 package pacer
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -26,10 +25,8 @@ const maxNap = 20 * time.Millisecond
 // the lateness that do can measure shows it). A nil sleeper is the best that the platform has.
 func Run(ctx context.Context, plan population.Arrivals, start clock.Time, s Sleeper, do func(a *population.Arrival, intended clock.Time)) {
 	if s == nil {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		exact, restore := exactSleeper()
-		defer restore()
+		exact, release := exactSleeper()
+		defer release()
 		s = exact
 	}
 	for {

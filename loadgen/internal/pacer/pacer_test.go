@@ -79,8 +79,8 @@ func TestRunEndsWithContext(t *testing.T) {
 	})
 }
 
-// TestThreadIsNeverEarly: the platform's sleeper keeps the promise too, in real time.
-func TestThreadIsNeverEarly(t *testing.T) {
+// TestExactSleeperIsNeverEarly: the platform's sleeper keeps the promise too, in real time.
+func TestExactSleeperIsNeverEarly(t *testing.T) {
 	at := make([]time.Duration, 200)
 	for i := range at {
 		at[i] = time.Duration(i) * 100 * time.Microsecond

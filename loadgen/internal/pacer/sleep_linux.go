@@ -1,25 +1,49 @@
 package pacer
 
 import (
+	"os"
+	"syscall"
+
 	"imbench/loadgen/internal/clock"
+	"imbench/server/wire/rawsock"
 
 	"golang.org/x/sys/unix"
 )
 
-// thread sleeps on the calling OS thread.
-type thread struct{}
-
-// Until implements Sleeper. An interrupted sleep returns early, which the caller allows for.
-func (thread) Until(t clock.Time) {
-	ts := unix.NsecToTimespec(int64(t))
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil)
+// timer sleeps on a timerfd: the kernel's timer has no slack there, its expiry wakes the runtime's poller like a frame on
+// a socket, and no thread is held meanwhile. (A thread that sleeps in clock_nanosleep is as exact, but the runtime's
+// monitor takes the processor away from each such call, and stays awake for it.)
+type timer struct {
+	fd   int
+	file *os.File
+	raw  syscall.RawConn
+	buf  [8]byte
+	try  func(fd uintptr) bool
 }
 
-// exactSleeper sets the calling thread's timer slack to the least; restore sets it back, for whatever runs there next.
-func exactSleeper() (s Sleeper, restore func()) {
-	old, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil || unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) != nil {
-		return thread{}, func() {} // forbidden here: sleeps are then up to 50 µs longer
+// Until implements Sleeper. A sleep that cannot be set returns at once, which the caller allows for.
+func (s *timer) Until(t clock.Time) {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(t), 1))}
+	if unix.TimerfdSettime(s.fd, unix.TFD_TIMER_ABSTIME, &spec, nil) == nil {
+		_ = s.raw.Read(s.try)
 	}
-	return thread{}, func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(old), 0, 0, 0) }
+}
+
+// exactSleeper gives the platform's best sleeper; release ends it.
+func exactSleeper() (s Sleeper, release func()) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return Timers{}, func() {}
+	}
+	t := &timer{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}
+	t.raw, err = t.file.SyscallConn()
+	if err != nil {
+		_ = t.file.Close()
+		return Timers{}, func() {}
+	}
+	t.try = func(fd uintptr) bool {
+		_, err := rawsock.Read(fd, t.buf[:])
+		return err != unix.EAGAIN
+	}
+	return t, func() { _ = t.file.Close() }
 }

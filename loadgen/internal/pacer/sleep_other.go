@@ -2,4 +2,4 @@
 
 package pacer
 
-func exactSleeper() (s Sleeper, restore func()) { return Timers{}, func() {} }
+func exactSleeper() (s Sleeper, release func()) { return Timers{}, func() {} }

@@ -25,6 +25,7 @@ import (
 	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
 	"imbench/server/internal/postgres"
+	"imbench/server/wire/rawsock"
 )
 
 // process is a running gateway: the parts, in the order in which they were started. Each is closed in stop.
@@ -151,7 +152,7 @@ func (p *process) serve() {
 		MaxHeaderBytes: 16 << 10, ErrorLog: quiet}
 	p.admin = &http.Server{Handler: api.Admin(cfg), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quiet}
-	deviceL := p.deviceL
+	deviceL := net.Listener(rawsock.Listener{Listener: p.deviceL})
 	if p.cfg.tls != nil {
 		deviceL = tls.NewListener(deviceL, p.cfg.tls)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"imbench/server/internal/im"
+	"imbench/server/wire/rawsock"
 )
 
 // Receiver gets the announcements of other gateways; a gateway tells its own hub itself. The methods must not block.
@@ -260,6 +261,7 @@ func (b *Bus) connect(ctx context.Context, role string, settings map[string]stri
 		cfg.RuntimeParams[k] = v
 	}
 	cfg.ConnectTimeout = ioTimeout
+	cfg.DialFunc = rawsock.Dial
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("bus: %w: %w", im.ErrUnavailable, err)

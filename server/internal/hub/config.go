@@ -3,6 +3,7 @@ package hub
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"imbench/server/internal/im"
@@ -68,7 +69,7 @@ func (c Config) positive() Config {
 // Defaults is the configuration that the design gives.
 func Defaults() Config {
 	return Config{
-		Shards:        2,
+		Shards:        runtime.GOMAXPROCS(0), // each reads in bulk what it lacks: more workers than cores only read more often
 		HintAbove:     200,
 		OpenOnlyAbove: 1000,
 		HintWindow:    200 * time.Millisecond,

@@ -66,8 +66,8 @@ type heldHint struct {
 func (h *Hub) NewConn(nc net.Conn) *Conn {
 	c := &Conn{ID: h.nextConn.Add(1), hub: h, nc: nc}
 	c.seen.Store(h.now())
-	if tcp, ok := nc.(*net.TCPConn); ok && canTryWrite {
-		c.raw, _ = tcp.SyscallConn()
+	if sc, ok := nc.(syscall.Conn); ok && canTryWrite { // not a TLS connection
+		c.raw, _ = sc.SyscallConn()
 	}
 	h.registry.attach(c)
 	return c

@@ -5,6 +5,8 @@ package hub
 import (
 	"errors"
 	"syscall"
+
+	"imbench/server/wire/rawsock"
 )
 
 // canTryWrite: the platform has writes that do not block.
@@ -23,7 +25,7 @@ func tryWrite(raw syscall.RawConn, data []byte, s *tryState) (int, error) {
 	if s.fn == nil {
 		s.fn = func(fd uintptr) bool {
 			for {
-				s.n, s.err = syscall.Write(int(fd), s.data)
+				s.n, s.err = rawsock.Write(fd, s.data)
 				if !errors.Is(s.err, syscall.EINTR) {
 					return true // whatever came: do not wait for the socket
 				}

@@ -32,7 +32,7 @@ LIMIT $6`
 //
 // The question is inverted: not "what may each device lack" (3 ms a device), but "who of this gateway has not got this".
 // Routes come first, and then both lists go in as arrays, whose lengths the planner sees, because the statement is
-// planned for them (QueryExecModeExec: never from a cached generic plan). As one statement the planner believes that
+// planned for them and not from a cached generic plan. As one statement the planner believes that
 // the routes are few, and joins them row by row: seconds instead of milliseconds.
 func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, limit int) ([]im.Lag, error) {
 	conv, seq := make([]string, len(heads)), make([]int64, len(heads))
@@ -57,13 +57,20 @@ func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, li
 	if err != nil || len(dev) == 0 {
 		return nil, interpret(err)
 	}
-	rows, err = s.pool.Query(ctx, lagSQL, pgx.QueryExecModeExec, conv, seq, dev, user, inst, limit)
-	if err != nil {
-		return nil, interpret(err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l im.Lag, err error) {
-		err = row.Scan(&l.Device, &l.Conv, &l.Delivered, &l.Head, &l.Mode)
-		return l, err
+	var list []im.Lag
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SET LOCAL plan_cache_mode = force_custom_plan`); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, lagSQL, conv, seq, dev, user, inst, limit)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l im.Lag, err error) {
+			err = row.Scan(&l.Device, &l.Conv, &l.Delivered, &l.Head, &l.Mode)
+			return l, err
+		})
+		return err
 	})
 	return list, interpret(err)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"imbench/server/internal/im"
+	"imbench/server/wire/rawsock"
 )
 
 var _ im.Store = (*Store)(nil)
@@ -34,7 +35,7 @@ type Config struct {
 type Store struct {
 	cfg  Config
 	pool *pgxpool.Pool // everything but sends
-	send *pgxpool.Pool // sends: generic plans, no sequential scans
+	send *pgxpool.Pool // sends: they never wait for a connection that reads
 
 	summarized atomic.Int64 // when the BRIN index was last brought up to date, Unix nanoseconds
 }
@@ -50,15 +51,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.GroupLimit = or(cfg.GroupLimit, 1000)
 	s := &Store{cfg: cfg}
 	var err error
-	if s.pool, err = newPool(ctx, cfg, cfg.Conns, nil); err != nil {
+	if s.pool, err = newPool(ctx, cfg, cfg.Conns); err != nil {
 		return nil, err
 	}
-	// A plan made anew for every call costs more than the call, and one made while the tables were small scans them:
-	// generic plans without sequential scans took a call of 64 messages from 8.6-10.4 to 2.9-3.8 ms.
-	s.send, err = newPool(ctx, cfg, cfg.SendConns, map[string]string{
-		"plan_cache_mode": "force_generic_plan",
-		"enable_seqscan":  "off",
-	})
+	s.send, err = newPool(ctx, cfg, cfg.SendConns)
 	if err == nil {
 		err = s.Ping(ctx)
 	}
@@ -69,23 +65,25 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-func newPool(ctx context.Context, cfg Config, conns int32, params map[string]string) (*pgxpool.Pool, error) {
+// A plan made anew for every call costs more than the call, and one made while the tables were small scans them: generic
+// plans without sequential scans took a call of 64 messages from 8.6-10.4 to 2.9-3.8 ms.
+func newPool(ctx context.Context, cfg Config, conns int32) (*pgxpool.Pool, error) {
 	pc, err := pgxpool.ParseConfig(cfg.URL)
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
 	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	pc.MaxConns = conns
+	pc.ConnConfig.DialFunc = rawsock.Dial
 	rp := pc.ConnConfig.RuntimeParams
 	rp["statement_timeout"] = ms(cfg.StmtTimeout)
 	rp["lock_timeout"] = ms(cfg.LockTimeout)
 	rp["idle_in_transaction_session_timeout"] = ms(cfg.IdleTimeout)
 	rp["jit"] = "off" // no statement here runs long enough to win back its compilation
+	rp["plan_cache_mode"] = "force_generic_plan"
+	rp["enable_seqscan"] = "off"
 	if rp["application_name"] == "" {
 		rp["application_name"] = "imbench"
-	}
-	for k, v := range params {
-		rp[k] = v
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
