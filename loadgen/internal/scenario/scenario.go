@@ -93,8 +93,8 @@ type Server struct {
 	Queue      int           `yaml:"queue" unit:"frames" default:"64" min:"2" max:"65536" doc:"frames queued for a connection"`
 	Grace      time.Duration `yaml:"grace" default:"4s" above:"0s" max:"10m" doc:"age of an unacknowledged event at which the repair sweep hints"`
 	Sweep      time.Duration `yaml:"sweep" default:"1s" min:"10ms" max:"10m" doc:"period of the repair sweep"`
-	SendLinger time.Duration `yaml:"send_linger" default:"1ms" min:"0s" max:"1s" doc:"longest wait of a send for company in its batch"`
-	AckWindow  time.Duration `yaml:"ack_window" default:"20ms" min:"0s" max:"1s" doc:"acknowledgements are merged this long before they are written"`
+	SendLinger time.Duration `yaml:"send_linger" default:"4ms" min:"0s" max:"1s" doc:"longest wait of a send for company in its batch"`
+	AckWindow  time.Duration `yaml:"ack_window" default:"50ms" min:"0s" max:"1s" doc:"acknowledgements are merged this long before they are written"`
 }
 
 // Phases says how long each part of the run takes.

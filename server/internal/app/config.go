@@ -103,9 +103,9 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection; 0 = no limit")
 
 	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once")
-	f.DurationVar(&c.sendLinger, "send-linger", time.Millisecond, "time that a batch of sends waits for company, if the last had any; 0 = none")
+	f.DurationVar(&c.sendLinger, "send-linger", 4*time.Millisecond, "time that a batch of sends waits for company, if the last had any; 0 = none")
 	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
-	f.DurationVar(&c.ackWindow, "ack-window", 20*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
+	f.DurationVar(&c.ackWindow, "ack-window", 50*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
 	f.DurationVar(&c.busLinger, "announce-linger", time.Millisecond, "time in which announcements to other gateways are merged; 0 = none")
 }
 

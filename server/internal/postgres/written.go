@@ -33,7 +33,7 @@ func (s *Store) Written(ctx context.Context, olderThan, window time.Duration) ([
 }
 
 // summarizeEvery bounds how much of events the BRIN index on created_at knows nothing of.
-const summarizeEvery = 5 * time.Second
+const summarizeEvery = time.Second
 
 // summarize has the BRIN index take in what was written since the last time. Left to autovacuum, which comes once a
 // minute, every look at the last seconds reads the whole last minute: 80 ms instead of 2 at 1 250 messages a second.
