@@ -1,7 +1,7 @@
 # `make` alone lists the targets. Go is the only prerequisite; PostgreSQL is
 # found, or fetched once (see server/internal/pgembed).
 #
-# SEED=7 and SET="load.duration=30s ack.every=2" pass through to loadgen.
+# SEED=7 and SET="phases.measure=30s devices.ack_every=2" pass through to loadgen.
 # make turns every failure into exit status 2: where loadgen's own matters, run
 # bin/loadgen. The line "Error N" that make prints has it.
 

@@ -123,6 +123,9 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 			s.AdminURLs = append(s.AdminURLs, "http://"+g.ready.Admin)
 		}
 	}
+	for _, p := range s.Processes() {
+		giveWay(p.PID)
+	}
 	s.watch()
 	return errors.Join(errs...)
 }
