@@ -148,6 +148,11 @@ func (r *runner) provision(ctx context.Context) error {
 		return &exitError{adminExit(err), err}
 	}
 	r.say("created in %.1f s: %d events, %d cursors", counts.Seconds, counts.Events, counts.Cursors)
+	if r.env.stack != nil {
+		if err := r.env.stack.Checkpoint(ctx); err != nil {
+			return err
+		}
+	}
 	var ids []string
 	for _, d := range r.pop.Devices {
 		if d.Connected {
