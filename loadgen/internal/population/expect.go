@@ -76,9 +76,11 @@ type pair struct {
 	device  int32
 	unacked int           // applied events that no acknowledgement covers
 	first   time.Duration // when the first of them was applied
+	told    time.Duration // when the first of them was pushed: earlier, if it was lost and repaired
 	last    entry         // the last of them
 	missing []entry       // what it has not got, oldest first; the last may be its own
-	due     time.Duration // when a hint will tell it
+	due     time.Duration // when a hint will tell it, if the conversation is hinted
+	hinted  bool          // by the sweep, since its last acknowledgement
 }
 
 // entry is an event in its conversation's log.
@@ -111,7 +113,9 @@ func (f *forecast) advance(t *talk, p *pair, now time.Duration) {
 		if p.unacked > 0 {
 			ackAt = p.first + f.plan.s.Devices.AckDelay
 		}
-		if len(p.missing) > 0 {
+		if f.swept(t.conv) {
+			hintAt = f.sweepAt(p)
+		} else if len(p.missing) > 0 {
 			hintAt = p.due
 		}
 		if min(ackAt, hintAt) > now || min(ackAt, hintAt) == math.MaxInt64 {
@@ -121,9 +125,30 @@ func (f *forecast) advance(t *talk, p *pair, now time.Duration) {
 			f.ack(t, p)
 			continue
 		}
+		p.hinted = f.swept(t.conv)
+		if len(p.missing) == 0 { // it has all, and acknowledges when it is asked
+			f.hint(t, p.last.at, true)
+			f.ack(t, p)
+			continue
+		}
 		f.hint(t, p.missing[0].at, f.swept(t.conv))
 		f.sync(t, p, hintAt)
 	}
+}
+
+// sweepAt is when the sweep hints at the oldest event that a device was told and has not acknowledged: at the first whole
+// period of the plan after the grace. That may be one which it lost, or one which it got so late by a sync that it still
+// waits to acknowledge. The next hint is a grace later; by then it has acknowledged, since the grace is the longer wait.
+func (f *forecast) sweepAt(p *pair) time.Duration {
+	told := p.told
+	switch {
+	case p.hinted || p.unacked == 0 && len(p.missing) == 0:
+		return math.MaxInt64
+	case p.unacked == 0:
+		told = p.missing[0].at
+	}
+	period := f.plan.s.Server.Sweep
+	return (told + f.plan.s.Server.Grace + period - 1) / period * period
 }
 
 // message is one arrival: it is committed, answered and delivered at once.
@@ -181,9 +206,6 @@ func (f *forecast) push(t *talk, p *pair, item entry, frame int) {
 		f.apply(t, p, item, item.at)
 		return
 	}
-	if len(p.missing) == 0 {
-		p.due = item.at + s.Server.Grace + s.Server.Sweep/2 // a sweep finds it half a period after the grace, on average
-	}
 	p.missing = append(p.missing, item)
 }
 
@@ -239,7 +261,7 @@ func (f *forecast) take(t *talk, p *pair, item entry, now time.Duration) {
 		f.count.applied++
 	}
 	if p.unacked == 0 {
-		p.first = now
+		p.first, p.told = now, item.at
 	}
 	p.unacked++
 	p.last = item
@@ -249,7 +271,7 @@ func (f *forecast) take(t *talk, p *pair, item entry, now time.Duration) {
 }
 
 func (f *forecast) ack(t *talk, p *pair) {
-	p.unacked = 0
+	p.unacked, p.hinted = 0, false
 	if f.counts(p.last.at) {
 		f.count.acks++
 		f.count.downBytes += int64(f.size(&wire.Frame{T: wire.TAcked, RID: f.rid, Conv: f.plan.pop.Convs[t.conv].ID, Delivered: p.last.seq}))

@@ -131,12 +131,16 @@ func (b *brute) pair(conv, device int32, log []message) {
 	told := s.Delivery.OpenOnlyAbove == 0 || members <= s.Delivery.OpenOnlyAbove || reads
 
 	const never = time.Duration(math.MaxInt64)
-	ackAt, hintAt := never, never
+	ackAt, pullAt, quiet := never, never, time.Duration(0)
 	var unacked, missing []message
+	var marks []message // what the gateway pushed and has not seen acknowledged
 	ack := func() {
 		m := unacked[len(unacked)-1]
 		b.down("acked", m.At, wire.Frame{T: wire.TAcked, RID: b.rid, Conv: m.ev.Conv, Delivered: m.seq})
-		unacked, ackAt = nil, never
+		unacked, ackAt, quiet = nil, never, 0
+		for len(marks) > 0 && marks[0].seq <= m.seq {
+			marks = marks[1:]
+		}
 	}
 	apply := func(m message, now time.Duration) {
 		if b.within(m.At) {
@@ -158,18 +162,19 @@ func (b *brute) pair(conv, device int32, log []message) {
 		for _, m := range missing {
 			apply(m, now)
 		}
-		missing, hintAt = nil, never
-	}
-	miss := func(m message, after time.Duration) {
-		if missing = append(missing, m); len(missing) == 1 {
-			hintAt = m.At + after
-		}
+		missing, pullAt = nil, never
 	}
 	head := int64(0)
 	for i := 0; ; {
-		next := never
+		next, hintAt := never, pullAt
 		if i < len(log) {
 			next = log[i].At
+		}
+		if len(marks) > 0 {
+			hintAt = max(marks[0].At+s.Server.Grace, quiet)
+			if rest := hintAt % s.Server.Sweep; rest > 0 {
+				hintAt += s.Server.Sweep - rest
+			}
 		}
 		switch {
 		case ackAt == never && hintAt == never && next == never:
@@ -178,15 +183,24 @@ func (b *brute) pair(conv, device int32, log []message) {
 			ack()
 			continue
 		case hintAt <= next:
-			why := ""
 			if !hinted {
-				why = "sweep"
+				quiet = hintAt + s.Server.Grace
 			}
-			b.down("hint", missing[0].At, wire.Frame{T: wire.THint, Conv: missing[0].ev.Conv, Head: head, Why: why})
-			if hinted && !reads {
-				missing, hintAt = nil, never
-			} else {
+			switch hint := (wire.Frame{T: wire.THint, Conv: log[0].ev.Conv, Head: head}); {
+			case hinted && !reads:
+				b.down("hint", missing[0].At, hint)
+				missing, pullAt = nil, never
+			case hinted:
+				b.down("hint", missing[0].At, hint)
 				sync(head, hintAt)
+			case len(missing) > 0:
+				hint.Why = "sweep"
+				b.down("hint", missing[0].At, hint)
+				sync(head, hintAt)
+			default: // it has all that it was told, and only waits to acknowledge
+				hint.Why = "sweep"
+				b.down("hint", unacked[len(unacked)-1].At, hint)
+				ack()
 			}
 			continue
 		}
@@ -203,15 +217,18 @@ func (b *brute) pair(conv, device int32, log []message) {
 		case own:
 			apply(m, m.At)
 		case hinted && told:
-			miss(m, s.Delivery.HintWindow)
+			if missing = append(missing, m); len(missing) == 1 {
+				pullAt = m.At + s.Delivery.HintWindow
+			}
 		case hinted:
 		default:
 			b.down("event", m.At, wire.Frame{T: wire.TEvent, Ev: m.ev})
+			marks = append(marks, m)
 			if behavior.Lost(b.plan.seed, device, conv, m.seq, s.Devices.Loss) {
 				if b.within(m.At) {
 					b.n["lost"]++
 				}
-				miss(m, s.Server.Grace+s.Server.Sweep/2)
+				missing = append(missing, m)
 			} else if len(missing) > 0 {
 				missing = append(missing, m)
 				sync(head, m.At)
@@ -240,6 +257,7 @@ func TestBaselineExpectations(t *testing.T) {
 	near(capacity.Messages, 1250, 3/math.Sqrt(75000))
 	near(capacity.PushFrames, 8868, 0.0225)
 	near(capacity.DiscardedFrames, 0.03*f[capacity.PushFrames], 0.025) // 3 σ
+	near(capacity.HintFrames, 16.5, 0.02) // runs of this seed measured 16.4 and 16.6
 	if got := f[capacity.EffectiveAck]; got < 3.3 || got > 4 {
 		t.Errorf("an acknowledgement covers %v events", got)
 	}
