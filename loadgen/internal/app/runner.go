@@ -12,6 +12,7 @@ import (
 	"runtime/pprof"
 	"time"
 
+	"imbench/loadgen/internal/behavior"
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/internal/ledger"
@@ -195,7 +196,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		Live:      r.live.Totals,
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
 		Scrapes:   r.env.scrapes()})
-	r.ledger = ledger.New(r.pop, ledger.Config{})
+	r.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads})
 	r.status = newStatus(r.program.Stderr, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
 
 	load, lost := context.WithCancelCause(ctx)
@@ -227,6 +228,12 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		}
 	}
 	return r.finish(ctx, result, err)
+}
+
+// reads says whether a device follows a conversation: always if it is pushed, by the devices' own decision if it is hinted.
+func (r *runner) reads(device, conv int32) bool {
+	c, sc := &r.pop.Convs[conv], r.scenario
+	return !sc.Hinted(c.Mode, len(c.Members)) || behavior.Reads(sc.Seed, device, conv, sc.Devices.ReadingShare)
 }
 
 // startProfile begins a CPU profile; the function that it returns ends it and is never nil.

@@ -157,9 +157,13 @@ func TestPullUnread(t *testing.T) {
 		w.cfg.ReadingShare = 0
 		w.start()
 		w.post("t-g0")
+		w.send(0, 0) // nor does its own message make it read
 		w.wait(5 * time.Second)
 		if n := len(w.requests(wire.TSync)); n != 0 {
 			t.Errorf("%d syncs, want none", n)
+		}
+		if n := len(w.sink.sends); n != 1 {
+			t.Errorf("%d sends answered, want 1", n)
 		}
 		w.settled()
 	})

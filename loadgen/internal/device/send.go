@@ -122,6 +122,7 @@ func (d *Device) sent(f *protocol.Frame, now clock.Time) {
 	c := &d.convs[slot]
 	switch {
 	case f.Seq <= c.cursor: // a sync has brought it already
+	case !d.reads(slot): // to follow its own message it would have to read all that came before
 	case f.Seq == c.cursor+1:
 		d.apply(slot, &e, sample.FirstPush, now)
 		d.closeGap(slot, now)

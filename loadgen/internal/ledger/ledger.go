@@ -20,6 +20,9 @@ type Config struct {
 	// Member says whether a user may see seq of conv. Default: the population's members, always. It must not change its
 	// answer for a seq.
 	Member func(conv, user int32, seq int64) bool
+	// Reads says whether a device follows a conversation. One that does not lags by choice: what lies behind the last
+	// message that it applied is not expected of it. Default: all do. It must not change its answer.
+	Reads func(device, conv int32) bool
 }
 
 // numShards is how many locks the conversations are spread over; of a shard, mu guards everything.

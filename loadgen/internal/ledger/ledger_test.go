@@ -372,6 +372,30 @@ func TestMembershipBySeq(t *testing.T) {
 	}
 }
 
+// Of a device that does not read, no more is expected than it applied; within that, nothing may be missing.
+func TestUnreadIsNotLost(t *testing.T) {
+	l := New(tiny(), Config{Reads: func(device, _ int32) bool { return device != 1 }})
+	for seq := int64(3); seq <= 8; seq++ {
+		if seq != 8 {
+			deliver(l, 0, seq)
+		}
+		if seq <= 6 && seq != 4 {
+			deliver(l, 1, seq)
+		}
+	}
+	logged(t, l, 3, 4, 5, 6, 7, 8)
+	got := l.Settle(true, true)
+	if got.Expected != 10 || got.Delivered != 8 || got.Lost != 2 {
+		t.Errorf("%+v", got.LedgerSummary)
+	}
+	for i, want := range []rundir.Culprit{{Device: "b1", Seq: 4}, {Device: "a1", Seq: 8}} {
+		if c := got.Culprits; len(c) != 2 || c[i].Device != want.Device || c[i].Seq != want.Seq {
+			t.Errorf("named %+v", c)
+			break
+		}
+	}
+}
+
 // Devices report at the same time; the race detector looks on.
 func TestConcurrentReports(t *testing.T) {
 	rng := newRand(3)

@@ -105,6 +105,7 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 	}{
 		{s.outside, "messages of the export belong to conversations outside the population"},
 		{s.prior, "messages of the export are older than the run"},
+		{s.byChoice, "deliveries were not expected: devices that do not read a conversation lag by choice"},
 		{l.backfill.Load(), "events from before the run were applied"},
 		{rep.unnamed, "missing messages could not be kept by name"},
 	} {

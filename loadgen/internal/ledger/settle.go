@@ -18,6 +18,7 @@ type settlement struct {
 	next     int      // order[:next] stand at or before prev
 	faults   []faulty // of this conversation
 	expected int64
+	byChoice int64 // not expected: the device does not read the conversation
 	rows     int64
 	nameless int64 // rows of which nobody knows the plan index
 	outside  int64 // rows of conversations outside the population
@@ -112,7 +113,7 @@ func (l *Ledger) begin(c *conv, sh *shard, ci int32) {
 	l.stand(sh)
 }
 
-// row is one message of the log. Whoever must see it and does not have it is named. known=false: its content is not
+// row is one message of the log. Whoever must see it and does not have it is named, unless it lags by choice. known=false: its content is not
 // known. The shard's lock must be held.
 func (l *Ledger) row(sh *shard, seq int64, e entry, known bool) {
 	s := &l.settle
@@ -139,7 +140,12 @@ func (l *Ledger) row(sh *shard, seq int64, e entry, known bool) {
 		}
 	}
 	for _, i := range s.order[:s.next] {
-		if p := &s.c.pairs[i]; l.sees(p.device, seq) {
+		switch p := &s.c.pairs[i]; {
+		case !l.sees(p.device, seq):
+		case l.cfg.Reads != nil && !l.cfg.Reads(p.device, s.ci):
+			s.expected--
+			s.byChoice++
+		default:
 			l.blame(lost, p.device, s.ci, seq, "never applied, nor any later one")
 		}
 	}

@@ -257,7 +257,7 @@ func TestBaselineExpectations(t *testing.T) {
 	near(capacity.Messages, 1250, 3/math.Sqrt(75000))
 	near(capacity.PushFrames, 8868, 0.0225)
 	near(capacity.DiscardedFrames, 0.03*f[capacity.PushFrames], 0.025) // 3 σ
-	near(capacity.HintFrames, 16.5, 0.02) // runs of this seed measured 16.4 and 16.6
+	near(capacity.HintFrames, 16.5, 0.02)                              // runs of this seed measured 16.4 and 16.6
 	if got := f[capacity.EffectiveAck]; got < 3.3 || got > 4 {
 		t.Errorf("an acknowledgement covers %v events", got)
 	}
