@@ -65,6 +65,18 @@ func TestBaselineIsTheDocuments(t *testing.T) {
 	}
 }
 
+// TestGatewayArgsNever: "never" and a rate below one a second are told in words that the server's flags know.
+func TestGatewayArgsNever(t *testing.T) {
+	s, err := Load("baseline", "delivery.hint_above=0", "delivery.open_only_above=0", "server.admission=30/min")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "-hint-above 1073741824 -open-only-above 1073741824 -hint-window 200ms -admission 1 "
+	if got := strings.Join(s.GatewayArgs(), " "); !strings.Contains(got, want) {
+		t.Errorf("%s\nlacks %s", got, want)
+	}
+}
+
 // The defaults are the baseline, as README.md says; only the criteria are not.
 func TestAnEmptyFileIsTheBaselinesLoad(t *testing.T) {
 	base, err := Load("baseline")

@@ -10,6 +10,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -90,8 +91,8 @@ type Backoff struct {
 type Server struct {
 	Gateways   int           `yaml:"gateways" unit:"processes" default:"2" min:"1" max:"64" doc:"gateway processes on the one database"`
 	Admission  Rate          `yaml:"admission" unit:"handshakes/s" default:"1000/s" min:"0" max:"1000000" doc:"handshakes that a gateway admits; 0 is no limit"`
-	Queue      int           `yaml:"queue" unit:"frames" default:"64" min:"2" max:"65536" doc:"frames queued for a connection"`
-	Grace      time.Duration `yaml:"grace" default:"4s" above:"0s" max:"10m" doc:"age of an unacknowledged event at which the repair sweep hints"`
+	Queue      int           `yaml:"queue" unit:"frames" default:"64" min:"4" max:"65536" doc:"frames queued for a connection"`
+	Grace      time.Duration `yaml:"grace" default:"4s" min:"10ms" max:"10m" doc:"age of an unacknowledged event at which the repair sweep hints"`
 	Sweep      time.Duration `yaml:"sweep" default:"1s" min:"10ms" max:"10m" doc:"period of the repair sweep"`
 	SendLinger time.Duration `yaml:"send_linger" default:"4ms" min:"0s" max:"1s" doc:"longest wait of a send for company in its batch"`
 	AckWindow  time.Duration `yaml:"ack_window" default:"50ms" min:"0s" max:"1s" doc:"acknowledgements are merged this long before they are written"`
@@ -120,13 +121,21 @@ func (s *Scenario) GatewayArgs() []string {
 		"-grace", s.Server.Grace.String(),
 		"-sweep", s.Server.Sweep.String(),
 		"-queue", strconv.Itoa(s.Server.Queue),
-		"-hint-above", strconv.Itoa(s.Delivery.HintAbove),
-		"-open-only-above", strconv.Itoa(s.Delivery.OpenOnlyAbove),
+		"-hint-above", members(s.Delivery.HintAbove),
+		"-open-only-above", members(s.Delivery.OpenOnlyAbove),
 		"-hint-window", s.Delivery.HintWindow.String(),
-		"-admission", strconv.FormatFloat(float64(s.Server.Admission), 'f', -1, 64),
+		"-admission", strconv.Itoa(int(math.Ceil(float64(s.Server.Admission)))), // whole ones; a little is not none
 		"-send-linger", s.Server.SendLinger.String(),
 		"-ack-window", s.Server.AckWindow.String(),
 	}
+}
+
+// members is a threshold as the server takes it: its flags know no "never", so 0 is a size that no group reaches.
+func members(above int) string {
+	if above == 0 {
+		above = 1 << 30
+	}
+	return strconv.Itoa(above)
 }
 
 // Hinted says whether a conversation of this kind and size is announced by hints rather than pushes.
