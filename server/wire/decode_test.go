@@ -110,9 +110,6 @@ func TestDecodeFrameIsLenientToWhatIsNew(t *testing.T) {
 	if want := (Event{Conv: "c", Seq: 3, Epoch: 1, Kind: "msg", At: 9}); f.T != TEvent || f.Ev != want {
 		t.Fatalf("got %+v", f)
 	}
-	if got := PeekType([]byte(text)); got != TEvent {
-		t.Fatalf("PeekType = %q", got)
-	}
 	if err := DecodeFrame([]byte(`{"t":"later","x":1}`), &f); err != nil || f.T != "later" || f.Ev.Seq != 0 {
 		t.Fatalf("an unknown type: %+v, %v", f, err)
 	}
@@ -124,11 +121,6 @@ func TestDecodeFrameRefuses(t *testing.T) {
 		var f Frame
 		if err := DecodeFrame([]byte(text), &f); err == nil {
 			t.Errorf("%s was accepted as %+v", text, f)
-		}
-	}
-	for _, text := range []string{``, `{`, `{"t":5}`, `{"t":"nothing"}`, `[]`} {
-		if got := PeekType([]byte(text)); got != "" {
-			t.Errorf("PeekType(%s) = %q", text, got)
 		}
 	}
 }
@@ -191,7 +183,6 @@ func FuzzDecodeFrame(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var first, second Frame
-		PeekType(p)
 		if DecodeFrame(p, &first) != nil {
 			return
 		}

@@ -54,9 +54,6 @@ func TestFrameTexts(t *testing.T) {
 		if !json.Valid([]byte(got)) {
 			t.Errorf("%s is not JSON", got)
 		}
-		if PeekType([]byte(got)) != f.T {
-			t.Errorf("PeekType(%s) = %q", got, PeekType([]byte(got)))
-		}
 		var back Frame
 		if err := DecodeFrame([]byte(got), &back); err != nil {
 			t.Errorf("%s: %v", got, err)

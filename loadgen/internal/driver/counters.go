@@ -25,7 +25,7 @@ type Snapshot struct {
 	Failed     int64         // sends refused for good
 	InFlight   int64         // sends without an outcome
 	Reconnects int64         // connections that ended before the run did
-	LateMax    time.Duration // largest start − intended since TakeLateMax was last called
+	LateMax    time.Duration // largest start − intended so far
 }
 
 // Snapshot reads the counters.
@@ -42,9 +42,6 @@ func (c *Counters) Snapshot() Snapshot {
 func (c *Counters) Totals() (offered, started int64) {
 	return c.offered.Load(), c.device.Started.Load()
 }
-
-// TakeLateMax returns the largest lateness since it was last called.
-func (c *Counters) TakeLateMax() time.Duration { return time.Duration(c.lateMax.Swap(0)) }
 
 // started records that a send began late by d.
 func (c *Counters) started(late time.Duration) {

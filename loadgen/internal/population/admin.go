@@ -99,12 +99,6 @@ func (a *Admin) Info(ctx context.Context) (Info, error) {
 	return info, err
 }
 
-// DBStats is the gateway's account of its database, as it comes.
-func (a *Admin) DBStats(ctx context.Context) (json.RawMessage, error) {
-	var raw json.RawMessage
-	return raw, a.small(ctx, http.MethodGet, "/admin/v1/dbstats", nil, &raw)
-}
-
 // Tokens mints tokens for devices, valid for ttl, by device.
 func (a *Admin) Tokens(ctx context.Context, devices []string, ttl time.Duration) (map[string]string, error) {
 	all := make(map[string]string, len(devices))
