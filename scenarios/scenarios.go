@@ -1,4 +1,5 @@
-// Package scenarios holds the scenario files that ship with the load generator. It only embeds them.
+// Package scenarios holds the scenario files that ship with the load generator. It only embeds them; they are
+// read-only, and safe for concurrent use.
 package scenarios
 
 import "embed"

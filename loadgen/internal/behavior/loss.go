@@ -1,5 +1,6 @@
 // Package behavior holds the decisions of a virtual device that are not protocol: which pushes it loses, how long it
-// waits before it reconnects or reads. All of it is pure and follows from the seed.
+// waits before it reconnects or reads. All of it is pure, follows from the seed, and is safe for
+// concurrent use.
 package behavior
 
 // Lost says whether the device throws away the push of seq in conv (population indices). It is a pure function of the

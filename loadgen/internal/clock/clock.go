@@ -1,4 +1,6 @@
 // Package clock reads CLOCK_MONOTONIC, which all processes of one machine share, as nanoseconds.
+//
+// All functions are safe for concurrent use.
 package clock
 
 import (

@@ -1,5 +1,8 @@
 // Package driver runs one load from end to end: it brings the devices online, starts their sends when the plan says so,
 // waits until every device has all that it is owed, and takes the devices down again.
+//
+// Run may be called from many goroutines, each with a Config of its own; all that it starts has ended when it returns.
+// Counters are safe for concurrent use.
 package driver
 
 import (

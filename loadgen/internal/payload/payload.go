@@ -3,6 +3,8 @@
 //
 // Layout, ASCII, fixed width: "imb1 " run(8 hex) " " plan(12 decimal) " " intended(19 decimal, CLOCK_MONOTONIC ns) " "
 // then letters up to the wanted size. MinSize is the least size that holds all of it.
+//
+// The package holds no state; its functions are safe for concurrent use.
 package payload
 
 import (

@@ -1,6 +1,9 @@
 // Package population says who exists in a run and what will be sent, all of it from a seed: users, devices,
 // conversations, and the arrivals. The same seed gives the same population and the same arrivals, byte for byte; the
 // digests in the run's manifest show it. Provisioning creates the population through the gateway's admin API.
+//
+// A Population does not change once it is built and is safe for concurrent reads; an Admin is safe for concurrent use.
+// What yields arrivals belongs to one goroutine.
 package population
 
 import "time"

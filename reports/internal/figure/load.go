@@ -18,19 +18,10 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 	late := newPanel("lateness of the generator, p99 of each second", "", "ms")
 	d.panels = []*plot.Plot{sends, frames, late}
 
-	read := func(value func(rundir.CounterLine) float64, ok func(float64) bool) (pts plotter.XYs) {
-		for _, l := range lines {
-			at, v := tl.at(l.At), value(l)
-			if l.Seconds > 0 && usable(at) && ok(v) {
-				pts = append(pts, plotter.XY{X: at, Y: v})
-			}
-		}
-		return pts
-	}
 	group := func(p *plot.Plot, ok func(float64) bool, named []figures) (y span) {
 		p.Add(phases{tl}, gridlines{}, phaseNames{tl})
 		for _, f := range named {
-			l := line{read(f.value, ok), f.style, secondsApart}
+			l := line{f.points(lines, tl, ok), f.style, secondsApart}
 			if len(l.pts) == 0 {
 				continue
 			}
@@ -88,4 +79,15 @@ type figures struct {
 	name  string
 	style draw.LineStyle
 	value func(rundir.CounterLine) float64
+}
+
+// points are the readings that can be drawn.
+func (f figures) points(lines []rundir.CounterLine, tl Timeline, ok func(float64) bool) (pts plotter.XYs) {
+	for _, l := range lines {
+		at, v := tl.at(l.At), f.value(l)
+		if l.Seconds > 0 && usable(at) && ok(v) {
+			pts = append(pts, plotter.XY{X: at, Y: v})
+		}
+	}
+	return pts
 }

@@ -19,21 +19,7 @@ func Processes(lines []rundir.ProcessLine, tl Timeline) *Drawing {
 	rss := newPanel("resident memory", "", "MiB")
 	d := &Drawing{Name: "processes-over-time", height: 360, panels: []*plot.Plot{cpu, rss},
 		Alt: "Processor cores and resident memory of each process over time."}
-	var names []string
-	byName := map[string][]rundir.ProcessLine{}
-	for _, l := range lines {
-		name := label(l.Role)
-		if old := byName[name]; len(old) > 0 && old[0].PID != l.PID {
-			name += " " + strconv.Itoa(l.PID)
-		}
-		if byName[name] == nil {
-			if len(names) == mostProcesses {
-				continue
-			}
-			names = append(names, name)
-		}
-		byName[name] = append(byName[name], l)
-	}
+	names, byName := processes(lines)
 	cpu.Add(phases{tl}, gridlines{}, phaseNames{tl})
 	rss.Add(phases{tl}, gridlines{}, phaseNames{tl})
 	var x, cores, mib span
@@ -76,4 +62,24 @@ func Processes(lines []rundir.ProcessLine, tl Timeline) *Drawing {
 		tl.share(d.panels, x)
 	}
 	return d
+}
+
+// processes are the lines of the first mostProcesses, by name and in the order of their coming; the second of a role has
+// its pid in its name.
+func processes(lines []rundir.ProcessLine) (names []string, byName map[string][]rundir.ProcessLine) {
+	byName = map[string][]rundir.ProcessLine{}
+	for _, l := range lines {
+		name := label(l.Role)
+		if old := byName[name]; len(old) > 0 && old[0].PID != l.PID {
+			name += " " + strconv.Itoa(l.PID)
+		}
+		if byName[name] == nil {
+			if len(names) == mostProcesses {
+				continue
+			}
+			names = append(names, name)
+		}
+		byName[name] = append(byName[name], l)
+	}
+	return names, byName
 }
