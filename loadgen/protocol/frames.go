@@ -84,17 +84,24 @@ func (c *conn) handle(b0 byte, payload []byte, h func(*Frame)) error {
 		_ = c.submit(seal(append(make([]byte, headerRoom), payload[:min(2, len(payload))]...), opClose), false)
 		return closeError(payload)
 	case op == opPing:
-		_ = c.submit(seal(append(make([]byte, headerRoom), payload...), opPong), false)
-		f := frames.Get().(*Frame)
-		defer frames.Put(f)
-		f.Frame = wire.Frame{T: TPing, Events: f.Events[:0], Convs: f.Convs[:0]}
-		f.Bytes, f.Re, f.ID = len(payload), "", 0
-		h(f)
+		c.pinged(payload, h)
 		return nil
 	case op == opPong:
 		return nil
 	}
 	return &FrameError{fmt.Sprintf("an unexpected frame of type 0x%x", b0&0x0f)}
+}
+
+// pinged answers a ping and hands it on. It is apart because its large frame would grow the stack of every device.
+//
+//go:noinline
+func (c *conn) pinged(payload []byte, h func(*Frame)) {
+	_ = c.submit(seal(append(make([]byte, headerRoom), payload...), opPong), false)
+	f := frames.Get().(*Frame)
+	defer frames.Put(f)
+	f.Frame = wire.Frame{T: TPing, Events: f.Events[:0], Convs: f.Convs[:0]}
+	f.Bytes, f.Re, f.ID = len(payload), "", 0
+	h(f)
 }
 
 // text decodes one frame and hands it on. The Frame is lent: a waiting connection holds none.

@@ -3,7 +3,8 @@
 //
 // The HTTP handler returns as soon as the connection is upgraded; one goroutine a connection reads from it. Requests
 // that commit (send, ack) are handed on with a callback, so that the reader goes on at once; what is read from the store
-// (sync, convs) is read on the reader's goroutine, and a device that asks faster than it reads is not read from.
+// (sync, convs) is read while the reader waits, on a goroutine whose deep stack ends with it, and a device that asks
+// faster than it reads is not read from.
 //
 // All exported methods are safe for concurrent use. Drain ends all connections and waits for their goroutines. Nothing
 // that a peer can cause is logged above debug level; a store that fails is logged as a warning.

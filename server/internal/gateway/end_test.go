@@ -34,7 +34,7 @@ func TestReplaced(t *testing.T) {
 	if err := h.gw.Drain(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(h.backend.released); got != "[{a1 1} {a1 2}]" {
+	if got := fmt.Sprint(h.backend.seen().released); got != "[{a1 1} {a1 2}]" {
 		t.Fatalf("released %s", got)
 	}
 }
@@ -62,8 +62,8 @@ func TestDrain(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if h.hub.Connections() != 0 || len(h.backend.released) != 30 || !h.gw.Draining() {
-		t.Fatalf("%d connections, %d routes released", h.hub.Connections(), len(h.backend.released))
+	if h.hub.Connections() != 0 || len(h.backend.seen().released) != 30 || !h.gw.Draining() {
+		t.Fatalf("%d connections, %d routes released", h.hub.Connections(), len(h.backend.seen().released))
 	}
 	_, resp, err := websocket.DefaultDialer.Dial(h.url, http.Header{"Authorization": {"Bearer ana/a1"}})
 	if err == nil || resp == nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {

@@ -28,7 +28,7 @@ func TestOneConnectionsLife(t *testing.T) {
 	c := h.dial("ana/a1")
 	c.ask(`{"t":"hello","rid":"h","device":"a1","install":3}`, `{"t":"welcome","rid":"h","conn":1,"generation":1,"heartbeat_ms":30000,`+
 		`"gateway":"g1","environment":"test","limits":{"max_frame":65536,"max_body":8192,"sync_limit":200,"ack_delay_ms":3000,"ack_every":4,"sends_in_flight":16}}`)
-	if got := fmt.Sprintf("%+v", h.backend.claims); got != "[{User:ana Device:a1 Install:3 Gateway:g1 Conn:1}]" {
+	if got := fmt.Sprintf("%+v", h.backend.seen().claims); got != "[{User:ana Device:a1 Install:3 Gateway:g1 Conn:1}]" {
 		t.Fatalf("claimed %s", got)
 	}
 	c.ask(`{"t":"sub","rid":"1"}`, `{"t":"subbed","rid":"1"}`)
@@ -50,10 +50,10 @@ func TestOneConnectionsLife(t *testing.T) {
 		t.Fatal(got)
 	}
 	me := im.Principal{User: "ana", Device: "a1", Install: 3}
-	if got := h.backend.sends[0]; got != (im.SendReq{From: me, Conv: "c", CMID: "k1", Body: "hi"}) {
+	if got := h.backend.seen().sends[0]; got != (im.SendReq{From: me, Conv: "c", CMID: "k1", Body: "hi"}) {
 		t.Fatalf("%+v", got)
 	}
-	if got := h.backend.syncs[0]; got != (im.SyncReq{From: me, Conv: "c", After: 1, Epoch: 1, Limit: 9}) {
+	if got := h.backend.seen().syncs[0]; got != (im.SyncReq{From: me, Conv: "c", After: 1, Epoch: 1, Limit: 9}) {
 		t.Fatalf("%+v", got)
 	}
 	if err := c.ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(1000, ""), time.Now().Add(time.Second)); err != nil {
@@ -65,7 +65,7 @@ func TestOneConnectionsLife(t *testing.T) {
 	if err := h.gw.Drain(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(h.backend.released, h.backend.routes); got != "[{a1 1}] [a1]" {
+	if got := fmt.Sprint(h.backend.seen().released, h.backend.seen().routes); got != "[{a1 1}] [a1]" {
 		t.Fatalf("released and announced %s", got)
 	}
 }
@@ -299,7 +299,7 @@ func TestSendsInFlight(t *testing.T) {
 	}
 	// The reader is not held up by sends under way.
 	d.ask(`{"t":"ping"}`, `{"t":"pong"}`)
-	for _, answer := range h.backend.hold {
+	for _, answer := range h.backend.seen().hold {
 		answer()
 	}
 	if a, b := d.next(), d.next(); a.T != wire.TSent || a.RID != "0" || b.RID != "1" {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,6 +39,22 @@ type backend struct {
 	released []im.Route
 	routes   []string // announced
 	syncs    []im.SyncReq
+}
+
+// seen is what was asked so far. A reply that came through a socket does not order memory: hence the lock.
+func (b *backend) seen() (s struct {
+	sends    []im.SendReq
+	hold     []func()
+	claims   []im.RouteClaim
+	released []im.Route
+	routes   []string
+	syncs    []im.SyncReq
+}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.sends, s.hold, s.claims, s.released = slices.Clone(b.sends), slices.Clone(b.hold), slices.Clone(b.claims), slices.Clone(b.released)
+	s.routes, s.syncs = slices.Clone(b.routes), slices.Clone(b.syncs)
+	return s
 }
 
 func (b *backend) Submit(req im.SendReq, done func(im.SendResult)) {

@@ -22,9 +22,17 @@ func (s *session) handle(req *wire.Request) {
 	case wire.TAck:
 		s.ack(req)
 	case wire.TSync:
-		s.sync(req)
+		aside(func() { s.sync(req) })
 	case wire.TConvs:
-		s.convs(req)
+		aside(func() { s.convs(req) })
+	default:
+		s.note(req)
+	}
+}
+
+// note answers the requests that change only what the hub knows of the connection.
+func (s *session) note(req *wire.Request) {
+	switch req.T {
 	case wire.TSub:
 		s.conn.Subscribe()
 		s.conn.ReplyNow(&wire.Frame{T: wire.TSubbed, RID: req.RID})
