@@ -176,7 +176,11 @@ func (in Inputs) Set(name string, value float64) (Inputs, error) {
 	}
 	f := fields[i]
 	if !(value >= f.low && value <= f.high) || math.IsInf(value, 0) {
-		return in, fmt.Errorf("%w: %s=%g: from %g to %g %s", ErrInputs, f.name, value, f.low, f.high, f.unit)
+		unit := " " + f.unit
+		if f.unit == "1" { // a share
+			unit = ""
+		}
+		return in, fmt.Errorf("%w: %s=%g: from %g to %g%s", ErrInputs, f.name, value, f.low, f.high, unit)
 	}
 	f.at(&in).set(value)
 	in.standing = maps.Clone(in.standing)

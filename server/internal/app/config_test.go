@@ -64,7 +64,7 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},
 		{[]string{"-token-key-file", "/does/not/exist"}, "-token-key-file /does/not/exist: cannot be read"},
 		{[]string{"-tls-cert", "/none", "-tls-key", "/none"}, "-tls-cert /none, -tls-key /none: open"},
-		{[]string{"-log-level", "loud"}, "-log-level loud: must be "},
+		{[]string{"-log-level", "loud"}, "-log-level loud: must be debug, info, warn or error"},
 		{[]string{"-listen", "127.0.0.1:99999"}, "-listen 127.0.0.1:99999: must be"},
 		{[]string{"serve"}, `"serve": `},
 	} {

@@ -90,6 +90,9 @@ func kindOf(fl *flag.Flag) string {
 	if isBool(fl) {
 		return "true or false"
 	}
+	if fl.Name == "log-level" {
+		return "debug, info, warn or error"
+	}
 	if fl.DefValue != "" && strings.Trim(fl.DefValue, "0123456789") == "" {
 		return "a whole number, such as " + fl.DefValue
 	}
