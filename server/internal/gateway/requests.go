@@ -30,23 +30,27 @@ func (s *session) handle(req *wire.Request) {
 	}
 }
 
-// note answers the requests that change only what the hub knows of the connection.
+// note answers the requests that change only what the hub knows of the connection. One frame serves them all: one for
+// each would make the stack of every connection grow.
 func (s *session) note(req *wire.Request) {
+	f := wire.Frame{RID: req.RID}
 	switch req.T {
 	case wire.TSub:
 		s.conn.Subscribe()
-		s.conn.ReplyNow(&wire.Frame{T: wire.TSubbed, RID: req.RID})
+		f.T = wire.TSubbed
 	case wire.TOpen:
 		s.conn.Open(req.Conv)
-		s.conn.ReplyNow(&wire.Frame{T: wire.TOpened, RID: req.RID, Conv: req.Conv})
+		f.T, f.Conv = wire.TOpened, req.Conv
 	case wire.TClose:
 		s.conn.Shut(req.Conv)
-		s.conn.ReplyNow(&wire.Frame{T: wire.TClosed, RID: req.RID, Conv: req.Conv})
+		f.T, f.Conv = wire.TClosed, req.Conv
 	case wire.TPing:
-		s.conn.ReplyNow(&wire.Frame{T: wire.TPong, RID: req.RID})
+		f.T = wire.TPong
 	default: // hello
 		s.refused(req, &wire.Error{Code: wire.BadRequest, Message: "hello was said already"})
+		return
 	}
+	s.conn.ReplyNow(&f)
 }
 
 // send hands the message to the group commit. Nothing here waits for it.
