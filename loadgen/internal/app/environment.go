@@ -30,9 +30,15 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 		stack, err := local.Start(ctx, local.Config{Gateways: sc.Server.Gateways, GatewayArgs: sc.GatewayArgs(), Revision: p.Revision,
 			DatabaseURL: o.database, PG: local.PGConfig{Keep: o.keep}, Log: p.Stderr})
 		if err != nil {
+			if o.database != "" {
+				return e, fail(ExitTarget, "the embedded stack did not start on the database of -db: %w", err)
+			}
 			return e, fmt.Errorf("the embedded stack did not start: %w", err)
 		}
 		e.stack, e.targets, e.admins, e.token = stack, stack.Targets, stack.AdminURLs, stack.AdminToken
+	}
+	if e.stack == nil {
+		fmt.Fprintf(p.Stderr, "asking %s what it is\n", o.admin)
 	}
 	var err error
 	if e.admin, err = population.NewAdmin(e.admins[0], e.token); err != nil {

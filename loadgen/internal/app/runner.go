@@ -30,6 +30,8 @@ type runner struct {
 	options  options
 	scenario *scenario.Scenario
 
+	profile *os.File // of -cpuprofile
+
 	runID  uint32
 	pop    *population.Population
 	plan   *population.Plan
@@ -58,6 +60,11 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err := writable(r.options.out); err != nil {
 		return ExitUsage, err
 	}
+	profile, err := profileFile(r.options.cpuProfile)
+	if err != nil {
+		return ExitUsage, err
+	}
+	r.profile = profile
 	if err := r.prepare(); err != nil {
 		return ExitUsage, err
 	}
@@ -211,7 +218,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		}
 		watched <- err
 	}()
-	stopProfile, err := startProfile(r.options.cpuProfile)
+	stopProfile, err := startProfile(r.profile)
 	if err != nil {
 		lost(err)
 	}
@@ -236,14 +243,22 @@ func (r *runner) reads(device, conv int32) bool {
 	return !sc.Hinted(c.Mode, len(c.Members)) || behavior.Reads(sc.Seed, device, conv, sc.Devices.ReadingShare)
 }
 
-// startProfile begins a CPU profile; the function that it returns ends it and is never nil.
-func startProfile(file string) (stop func(), err error) {
-	if file == "" {
-		return func() {}, nil
+// profileFile makes the file of a CPU profile before anything is started; nil without one.
+func profileFile(name string) (*os.File, error) {
+	if name == "" {
+		return nil, nil
 	}
-	f, err := os.Create(file)
+	f, err := os.Create(name)
 	if err != nil {
-		return func() {}, fail(ExitUsage, "-cpuprofile: %w", err)
+		return nil, fail(ExitUsage, "-cpuprofile: %w", err)
+	}
+	return f, nil
+}
+
+// startProfile begins a CPU profile; the function that it returns ends it and is never nil.
+func startProfile(f *os.File) (stop func(), err error) {
+	if f == nil {
+		return func() {}, nil
 	}
 	if err := pprof.StartCPUProfile(f); err != nil {
 		return func() {}, errors.Join(err, f.Close())

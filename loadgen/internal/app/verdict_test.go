@@ -91,6 +91,7 @@ func TestWrongFlags(t *testing.T) {
 		{"-scenario baseline -admin http://127.0.0.1:80", "-admin goes with -target"},
 		{"-scenario baseline -target http://127.0.0.1:80 -admin http://127.0.0.1:81", "no admin token"},
 		{"-scenario baseline -out /proc/none", "-out /proc/none"},
+		{"-scenario smoke -out /tmp -cpuprofile /none/x", "-cpuprofile: open /none/x"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			var out, errs strings.Builder
