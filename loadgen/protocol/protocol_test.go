@@ -195,6 +195,7 @@ func TestQueuedWritesKeepOrder(t *testing.T) {
 			}
 		}
 		done <- n
+		_, _, _ = ws.ReadMessage() // the client ends it: it must not find the connection closed before it does
 	})
 	c := dial(t, url)
 	room := make(chan struct{}, n)
