@@ -30,7 +30,7 @@ const (
 
 // gcPercent is the collector's headroom over what is live, stacks included: with the usual 100 a connection costs 4 kB
 // more. What a gateway allocates is short-lived, so that it pays with a collection every second or two under load.
-const gcPercent = 50
+const gcPercent = 40
 
 // Run is the command server. args does not hold the program's name, env is in the form of os.Environ. It returns the
 // exit code when ctx ends (a graceful shutdown follows), when a subcommand is done, or at the first failure; everything
