@@ -12,6 +12,8 @@ var (
 	ErrStaleInstall        = errors.New("this device was reinstalled since")
 	ErrEpochChanged        = errors.New("the conversation's log was rebuilt: sync from zero")
 	ErrGroupFull           = errors.New("the group is full")
+	ErrNotSender           = errors.New("only its sender may recall a message")
+	ErrRecallWindow        = errors.New("the time in which a message may be recalled is over")
 	ErrTooLarge            = errors.New("larger than the limit")
 	ErrBadRequest          = errors.New("bad request")
 	ErrRateLimited         = errors.New("too many requests")

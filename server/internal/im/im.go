@@ -148,6 +148,7 @@ type ConvInfo struct {
 	Epoch   int32
 	Head    int64
 	Periods []Period
+	Kind    string // direct, group
 }
 
 // SeqRange names events of one conversation, both ends included.
