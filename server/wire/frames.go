@@ -9,27 +9,33 @@ type Type string
 
 // Requests a device sends, and the type of the reply that answers each (or TError).
 const (
-	THello Type = "hello" // → welcome
-	TSend  Type = "send"  // → sent
-	TAck   Type = "ack"   // → acked
-	TSync  Type = "sync"  // → synced
-	TSub   Type = "sub"   // → subbed
-	TOpen  Type = "open"  // → opened
-	TClose Type = "close" // → closed
-	TConvs Type = "convs" // → convlist
-	TPing  Type = "ping"  // → pong
+	THello  Type = "hello"  // → welcome
+	TSend   Type = "send"   // → sent
+	TAck    Type = "ack"    // → acked
+	TSync   Type = "sync"   // → synced
+	TFetch  Type = "fetch"  // → event
+	TRead   Type = "read"   // → readed
+	TRecall Type = "recall" // → sent
+	TJoin   Type = "join"   // → sent
+	TLeave  Type = "leave"  // → sent
+	TSub    Type = "sub"    // → subbed
+	TOpen   Type = "open"   // → opened
+	TClose  Type = "close"  // → closed
+	TConvs  Type = "convs"  // → convlist
+	TPing   Type = "ping"   // → pong
 
 	TWelcome  Type = "welcome"
 	TSent     Type = "sent"
 	TAcked    Type = "acked"
 	TSynced   Type = "synced"
+	TReaded   Type = "readed"
 	TSubbed   Type = "subbed"
 	TOpened   Type = "opened"
 	TClosed   Type = "closed"
 	TConvlist Type = "convlist"
 	TPong     Type = "pong"
 
-	// Sent by the gateway on its own.
+	// Sent by the gateway on its own, as is TRead: a user's read position moved.
 	TEvent Type = "event"
 	THint  Type = "hint"
 	TDrain Type = "drain"
@@ -43,10 +49,11 @@ type Request struct {
 	Conv    string
 	CMID    string
 	Body    string
-	Seq     int64  // ack
+	Seq     int64  // ack, fetch, read, recall
+	User    string // join, leave: whom
 	After   int64  // sync
 	AfterID string // convs: "after"
-	Epoch   int32  // ack, sync; 0 = not stated
+	Epoch   int32  // ack, sync, read; 0 = not stated
 	Limit   int    // sync, convs; 0 = default
 	Device  string // hello
 	Install int32  // hello
@@ -97,7 +104,7 @@ type Frame struct {
 	RID string
 
 	Conv      string
-	Seq       int64 // sent
+	Seq       int64 // sent, read
 	MID       string
 	Dup       bool
 	Epoch     int32
@@ -107,6 +114,10 @@ type Frame struct {
 	NextAfter int64
 	HasMore   bool
 	Why       string  // hint: "" or "sweep"
+	User      string  // read: whose position moved
+	Users     int64   // read, in a group instead of User: how many positions moved since the last, the furthest to Seq
+	Read      int64   // readed
+	Unread    int64   // readed
 	Ev        Event   // event
 	Events    []Event // synced
 
