@@ -100,6 +100,14 @@ func (d *frameDecoder) member(f *Frame, k string) error {
 // rareMember has the fields of frames that are not frequent.
 func (d *frameDecoder) rareMember(f *Frame, k string) error {
 	switch k {
+	case "user":
+		return d.string(&f.User)
+	case "users":
+		return integer(d, &f.Users)
+	case "read":
+		return integer(d, &f.Read)
+	case "unread":
+		return integer(d, &f.Unread)
 	case "convs":
 		return d.convs(f)
 	case "more":

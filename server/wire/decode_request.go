@@ -26,6 +26,7 @@ const (
 	fLimit
 	fDevice
 	fInstall
+	fUser
 )
 
 // shape says which fields a request type needs and which it may have; need is 0 for an unknown type.
@@ -36,8 +37,14 @@ func shape(t Type) (need, may field) {
 		need = fT | fDevice | fInstall
 	case TSend:
 		need = fT | fConv | fCMID | fBody
-	case TAck:
+	case TAck, TRead:
 		need, may = fT|fConv|fSeq, may|fEpoch
+	case TFetch:
+		need = fT | fConv | fSeq
+	case TRecall:
+		need = fT | fConv | fSeq | fCMID
+	case TJoin, TLeave:
+		need = fT | fConv | fUser
 	case TSync:
 		need, may = fT|fConv|fAfter, may|fEpoch|fLimit
 	case TOpen, TClose:
@@ -118,6 +125,8 @@ func (d *requestDecoder) member(k string) error {
 		return d.text(fCMID, k, &r.CMID)
 	case "body":
 		return d.text(fBody, k, &r.Body)
+	case "user":
+		return d.text(fUser, k, &r.User)
 	case "device":
 		return d.text(fDevice, k, &r.Device)
 	case "seq":
@@ -216,6 +225,8 @@ func (d *requestDecoder) check() {
 		d.fail(BadRequest, fieldName(extra), "does not belong to this request")
 	case d.seen&fAfter != 0 && d.afterStr != (d.r.T == TConvs):
 		d.fail(BadRequest, "after", "must be an id in convs and an integer in sync")
+	case d.r.Seq == 0 && (d.r.T == TFetch || d.r.T == TRecall):
+		d.fail(BadRequest, "seq", "must be at least 1: it names an event")
 	case d.r.Limit > MaxPage:
 		d.fail(BadRequest, "limit", "is larger than sync_limit")
 	}
@@ -223,7 +234,7 @@ func (d *requestDecoder) check() {
 
 // fieldName names the lowest field of a set.
 func fieldName(f field) string {
-	names := [...]string{"t", "rid", "conv", "cmid", "body", "seq", "after", "epoch", "limit", "device", "install"}
+	names := [...]string{"t", "rid", "conv", "cmid", "body", "seq", "after", "epoch", "limit", "device", "install", "user"}
 	for i, n := range names {
 		if f&(1<<i) != 0 {
 			return n

@@ -34,7 +34,7 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{"frame too large", `{"t":"ping","rid":"` + strings.Repeat("x", MaxFrame) + `"}`, TooLarge, true, "max_frame"},
 
 		{"no type", `{"rid":"1"}`, BadRequest, false, `"t" is missing`},
-		{"unknown type", `{"t":"fetch","rid":"1"}`, BadRequest, false, `"t" is not`},
+		{"unknown type", `{"t":"forget","rid":"1"}`, BadRequest, false, `"t" is not`},
 		{"reply type", `{"t":"sent","rid":"1"}`, BadRequest, false, `"t" is not`},
 		{"unknown key", `{"t":"ping","rid":"1","pong":1}`, BadRequest, false, `"pong"`},
 		{"hostile key is not echoed", `{"t":"ping","rid":"1","<b>":1}`, BadRequest, false, `"…"`},
@@ -58,6 +58,15 @@ func TestDecodeRequestRefuses(t *testing.T) {
 		{"long id", `{"t":"open","rid":"1","conv":"` + long + `"}`, BadRequest, false, `"conv" must be 1 to 64`},
 		{"id with a slash", `{"t":"open","rid":"1","conv":"a/b"}`, BadRequest, false, `"conv" must be 1 to 64`},
 		{"id with an umlaut", `{"t":"open","rid":"1","conv":"ü"}`, BadRequest, false, `"conv" must be 1 to 64`},
+		{"fetch of nothing", `{"t":"fetch","rid":"1","conv":"c","seq":0}`, BadRequest, false, `"seq" must be at least 1`},
+		{"recall of nothing", `{"t":"recall","rid":"1","conv":"c","cmid":"k","seq":0}`, BadRequest, false, `"seq" must be at least 1`},
+		{"fetch without seq", `{"t":"fetch","rid":"1","conv":"c"}`, BadRequest, false, `"seq" is missing`},
+		{"fetch with epoch", `{"t":"fetch","rid":"1","conv":"c","seq":1,"epoch":1}`, BadRequest, false, `"epoch" does not belong`},
+		{"recall without a key", `{"t":"recall","rid":"1","conv":"c","seq":1}`, BadRequest, false, `"cmid" is missing`},
+		{"join without user", `{"t":"join","rid":"1","conv":"c"}`, BadRequest, false, `"user" is missing`},
+		{"join of no id", `{"t":"join","rid":"1","conv":"c","user":"' OR 1=1 --"}`, BadRequest, false, `"user" must be 1 to 64`},
+		{"leave with a key", `{"t":"leave","rid":"1","conv":"c","user":"u","cmid":"k"}`, BadRequest, false, `"cmid" does not belong`},
+		{"read of a user", `{"t":"read","rid":"1","conv":"c","seq":1,"user":"u"}`, BadRequest, false, `"user" does not belong`},
 		{"empty body", `{"t":"send","rid":"1","conv":"c","cmid":"k","body":""}`, BadRequest, false, `"body" must not be empty`},
 		{"NUL in body", `{"t":"send","rid":"1","conv":"c","cmid":"k","body":"a\u0000"}`, BadRequest, false, `"body" must not hold NUL`},
 		{"half a pair", `{"t":"send","rid":"1","conv":"c","cmid":"k","body":"\ud83d"}`, BadRequest, false, `"body" must not hold`},
@@ -154,6 +163,8 @@ func TestEachCodeLeavesOneState(t *testing.T) {
 // What is accepted is JSON, and what is written again is accepted as the same.
 func FuzzDecodeRequest(f *testing.F) {
 	for _, s := range []string{`{"t":"send","rid":"1","conv":"c","cmid":"k","body":"\ud83d\ude00"}`, `{"t":"sync","conv":"c","after":-1}`,
+		`{"t":"fetch","conv":"c","seq":3}`, `{"t":"read","conv":"c","seq":3,"epoch":1}`, `{"t":"recall","conv":"c","seq":3,"cmid":"k"}`,
+		`{"t":"join","conv":"c","user":"u"}`, `{"t":"leave","rid":"1","user":"u","conv":"c"}`,
 		`{"t":"convs","after":"c","limit":3}`, `{"t":"ack","conv":"c","seq":1e9}`, `{"x":[{"y":1.5}]}`, `{"t":"hello","device":"d","install":1}`} {
 		f.Add([]byte(s))
 	}
@@ -178,7 +189,8 @@ func FuzzDecodeRequest(f *testing.F) {
 func FuzzDecodeFrame(f *testing.F) {
 	for _, s := range []string{`{"t":"event","ev":{"conv":"c","seq":1,"kind":"msg","body":"\ud83d","at":1}}`, `{"t":"hint","conv":"c","head":5}`,
 		`{"t":"synced","conv":"c","events":[{"seq":1,"at":2},{"seq":2}],"has_more":true}`, `{"t":"convlist","convs":[{"conv":"c"}]}`,
-		`{"t":"welcome","limits":{"max_frame":1,"q":[[[]]]}}`} {
+		`{"t":"welcome","limits":{"max_frame":1,"q":[[[]]]}}`, `{"t":"read","conv":"c","user":"u","seq":4}`, `{"t":"read","conv":"c","seq":4,"users":3}`,
+		`{"t":"readed","rid":"1","conv":"c","read":4,"unread":0}`, `{"t":"event","rid":"1","ev":{"conv":"c","seq":2,"kind":"recall","target":1,"at":1}}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {

@@ -60,10 +60,20 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		o.str("conv", r.Conv)
 		o.str("cmid", r.CMID)
 		o.str("body", r.Body)
-	case TAck:
+	case TAck, TRead:
 		o.str("conv", r.Conv)
 		o.num("seq", r.Seq)
 		o.opt("epoch", int64(r.Epoch))
+	case TFetch:
+		o.str("conv", r.Conv)
+		o.num("seq", r.Seq)
+	case TRecall:
+		o.str("conv", r.Conv)
+		o.num("seq", r.Seq)
+		o.str("cmid", r.CMID)
+	case TJoin, TLeave:
+		o.str("conv", r.Conv)
+		o.str("user", r.User)
 	case TSync:
 		o.str("conv", r.Conv)
 		o.num("after", r.After)
@@ -100,6 +110,15 @@ func AppendFrame(dst []byte, f *Frame) []byte {
 	case TAcked:
 		o.str("conv", f.Conv)
 		o.num("delivered", f.Delivered)
+	case TRead:
+		o.str("conv", f.Conv)
+		o.str("user", f.User)
+		o.num("seq", f.Seq)
+		o.opt("users", f.Users)
+	case TReaded:
+		o.str("conv", f.Conv)
+		o.num("read", f.Read)
+		o.num("unread", f.Unread)
 	case TSynced:
 		f.appendSynced(&o)
 	case TOpened, TClosed:

@@ -5,7 +5,7 @@ package wire
 const (
 	MaxFrame    = 64 << 10  // bytes of a request frame; a larger one closes the connection (4400)
 	MaxBody     = 8 << 10   // bytes of a message body, as UTF-8 after unescaping
-	MaxID       = 64        // bytes of an id: rid, conv, cmid, device
+	MaxID       = 64        // bytes of an id: rid, conv, cmid, device, user
 	MaxReply    = 256 << 10 // bytes of a frame from the gateway: a sync page is cut before it would be larger
 	MaxPage     = 200       // events or conversations a page
 	DefaultPage = 100       // the page when a request states no limit

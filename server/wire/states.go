@@ -14,6 +14,9 @@ const (
 
 // State of an error. RATE_LIMITED is Unknown as to what to do: ask again, later. EXPIRED and ALREADY_MEMBER tell of an
 // earlier request that was done. A code that is not known here is Refused, as nothing better can be done about it.
+//
+// A leave has no key: asked again after an unknown outcome, NOT_MEMBER means that it was done, which only who asked again
+// can tell from a refusal.
 func (c Code) State() State {
 	switch c {
 	case Unavailable, RateLimited:
