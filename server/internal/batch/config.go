@@ -38,6 +38,13 @@ type AckerConfig struct {
 	Timeout  time.Duration // of one database call; default 10s
 }
 
+// MarkerConfig tunes the merging of read reports: as that of acknowledgements, with users in the place of devices.
+type MarkerConfig struct {
+	AckerConfig
+	// OnMoved is told the positions that a write moved, before the done callbacks. It must not block.
+	OnMoved func(notes []im.ReadNote)
+}
+
 // ClaimerConfig tunes the merging of route claims and releases. A zero field takes its default.
 type ClaimerConfig struct {
 	Window   time.Duration // default 5ms, negative = none

@@ -26,10 +26,10 @@ type SenderStats struct {
 	Splits    int64 // batches split in halves after an error
 }
 
-// AckerStats counts acknowledgements.
-type AckerStats struct {
+// BulkStats counts acknowledgements, or read reports.
+type BulkStats struct {
 	Counters
-	Rows int64 // distinct (device, conversation) pairs accepted, at most this many rows were written
+	Rows int64 // distinct (device or user, conversation) pairs accepted, at most this many rows were written
 }
 
 // ClaimerStats counts route claims and releases.
