@@ -121,7 +121,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.hub = hub.New(hub.Config{Gateway: c.gatewayID, HintAbove: c.hintAbove, OpenOnlyAbove: c.openOnly,
 		HintWindow: zeroIsNone(c.hintWindow), QueueFrames: c.queue, QueueBytes: c.queueBytes, Heartbeat: c.heartbeat,
 		Grace: c.grace, Sweep: zeroIsNone(c.sweep), Log: p.log}, p.store)
-	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, p.hub); err != nil {
+	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, receiver{p.hub}); err != nil {
 		return err
 	}
 	p.send = batch.NewSender(p.store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,

@@ -1,5 +1,5 @@
 // Package bus carries announcements between gateways: that a conversation has new events, that a device's route moved,
-// that a conversation's members or mode changed. Losing, repeating or reordering announcements never loses a message:
+// that a conversation's members or mode changed, that a user's read position moved. Losing, repeating or reordering announcements never loses a message:
 // cursors and the repair sweep mend it. So the bus may drop, and never makes a sender wait.
 //
 // It runs on PostgreSQL LISTEN/NOTIFY with two connections of its own: one listens, outside any transaction, the other
@@ -7,7 +7,8 @@
 // lock through the flush); here it comes after the commit, merged.
 //
 // The announcing methods are safe for concurrent use and never block. Receiver's methods are called from one goroutine,
-// in the order of arrival.
+// in the order of arrival; of what waits together, changes of members go before new events, so that whoever announces
+// them in that order (or merged with others' events) never has events fanned out by what the members were before.
 package bus
 
 import (
@@ -35,6 +36,8 @@ type Receiver interface {
 	RouteTaken(device string, generation int64)
 	// MembersChanged says that a conversation's members or mode are no longer what they were.
 	MembersChanged(conv string)
+	// ReadMoved says that users' read positions moved.
+	ReadMoved(notes []im.ReadNote)
 	// Resync says that announcements may have been missed. Listening has begun again before it is called.
 	Resync()
 }
@@ -43,7 +46,7 @@ type Receiver interface {
 type Config struct {
 	URL        string        // connection string of the database; must not lead through a transaction pooler
 	Gateway    string        // name of this gateway, for application_name
-	MaxWaiting int           // distinct announcements that wait at most; default 65 536
+	MaxWaiting int           // distinct announcements that wait at most, half of them read positions; default 65 536
 	Linger     time.Duration // how long a sender waits for company; default 1 ms
 	Backoff    time.Duration // pause before the first reconnect, doubled up to 16 times that; default 250 ms
 	Log        *slog.Logger  // default: slog.Default
@@ -75,10 +78,14 @@ type Bus struct {
 	heads   map[string]im.Head
 	routes  map[string]int64
 	members map[string]struct{}
+	reads   map[reader]im.ReadNote
 
 	announced, merged, dropped, notifies, received, malformed, reconnects atomic.Int64
 	listening                                                             atomic.Bool
 }
+
+// reader is whose read position an announcement is about.
+type reader struct{ conv, user string }
 
 // Start connects, begins to listen and returns; an error means that the database could not be reached. Close ends it.
 func Start(ctx context.Context, cfg Config, recv Receiver) (*Bus, error) {
@@ -97,7 +104,7 @@ func Start(ctx context.Context, cfg Config, recv Receiver) (*Bus, error) {
 	var nonce [8]byte
 	rand.Read(nonce[:])
 	b := &Bus{cfg: cfg, origin: hex.EncodeToString(nonce[:]), recv: recv, wake: make(chan struct{}, 1),
-		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}}
+		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}, reads: map[reader]im.ReadNote{}}
 	conn, err := b.listen(ctx)
 	if err != nil {
 		return nil, err
@@ -145,6 +152,18 @@ func (b *Bus) AnnounceMembers(conv string) {
 	b.wakeSender()
 }
 
+// AnnounceReads says that these read positions moved. Of a user's in a conversation that wait together the furthest
+// stays.
+func (b *Bus) AnnounceReads(notes []im.ReadNote) {
+	b.mu.Lock()
+	for _, n := range notes {
+		b.addRead(n)
+	}
+	b.mu.Unlock()
+	b.announced.Add(int64(len(notes)))
+	b.wakeSender()
+}
+
 func (b *Bus) wakeSender() {
 	select {
 	case b.wake <- struct{}{}:
@@ -166,7 +185,9 @@ func (b *Bus) waiting() int {
 }
 
 // waitingLocked counts what waits; mu must be held.
-func (b *Bus) waitingLocked() int { return len(b.heads) + len(b.routes) + len(b.members) }
+func (b *Bus) waitingLocked() int {
+	return len(b.heads) + len(b.routes) + len(b.members) + len(b.reads)
+}
 
 // full drops the announcement at hand if too many wait; mu must be held.
 func (b *Bus) full() bool {
@@ -214,6 +235,25 @@ func (b *Bus) addMembers(conv string) {
 	b.members[conv] = struct{}{}
 }
 
+// addRead keeps the furthest position of a user in a conversation; mu must be held.
+func (b *Bus) addRead(n im.ReadNote) {
+	k := reader{n.Conv, n.User}
+	old, waits := b.reads[k]
+	switch {
+	case waits:
+		b.merged.Add(1)
+		if old.Seq >= n.Seq {
+			return
+		}
+	case len(b.reads) >= max(1, b.cfg.MaxWaiting/2): // they must not keep out what matters more
+		b.dropped.Add(1)
+		return
+	case b.full():
+		return
+	}
+	b.reads[k] = n
+}
+
 // take removes and returns all that waits.
 func (b *Bus) take() *batch {
 	b.mu.Lock()
@@ -228,9 +268,13 @@ func (b *Bus) take() *batch {
 	for conv := range b.members {
 		out.members = append(out.members, conv)
 	}
+	for _, n := range b.reads {
+		out.reads = append(out.reads, n)
+	}
 	clear(b.heads)
 	clear(b.routes)
 	clear(b.members)
+	clear(b.reads)
 	return out
 }
 
@@ -246,6 +290,9 @@ func (b *Bus) putBack(out *batch) {
 	}
 	for _, conv := range out.members {
 		b.addMembers(conv)
+	}
+	for _, n := range out.reads {
+		b.addRead(n)
 	}
 }
 

@@ -2,9 +2,12 @@ package bus
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
 
 	"imbench/server/internal/im"
@@ -13,7 +16,7 @@ import (
 // newWaiting is a Bus that never sends, to look at what waits.
 func newWaiting(limit int) *Bus {
 	return &Bus{cfg: Config{MaxWaiting: limit}, origin: "me", wake: make(chan struct{}, 1),
-		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}}
+		heads: map[string]im.Head{}, routes: map[string]int64{}, members: map[string]struct{}{}, reads: map[reader]im.ReadNote{}}
 }
 
 func TestWaitingAnnouncementsMerge(t *testing.T) {
@@ -31,8 +34,14 @@ func TestWaitingAnnouncementsMerge(t *testing.T) {
 	if b.routes["dev"] != 4 {
 		t.Errorf("generation %d, want 4", b.routes["dev"])
 	}
+	b.AnnounceReads([]im.ReadNote{{Conv: "c", User: "u", Device: "d1", Seq: 5}, {Conv: "c", User: "v", Device: "d3", Seq: 5}})
+	b.AnnounceReads([]im.ReadNote{{Conv: "c", User: "u", Device: "d2", Seq: 7}})
+	b.AnnounceReads([]im.ReadNote{{Conv: "c", User: "u", Device: "d1", Seq: 6}})
+	if got := b.reads[reader{"c", "u"}]; got != (im.ReadNote{Conv: "c", User: "u", Device: "d2", Seq: 7}) {
+		t.Errorf("read %+v", got)
+	}
 	s := b.Stats()
-	if s.Announced != 8 || s.Merged != 4 || s.Waiting != 4 || s.Dropped != 0 {
+	if s.Announced != 12 || s.Merged != 6 || s.Waiting != 6 || s.Dropped != 0 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -46,13 +55,18 @@ func TestWaitingIsBounded(t *testing.T) {
 		want := map[string]im.Head{}
 		for range rapid.IntRange(0, 60).Draw(t, "n") {
 			id := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id")
-			switch rapid.IntRange(0, 3).Draw(t, "op") {
+			switch rapid.IntRange(0, 4).Draw(t, "op") {
 			case 0:
 				b.AnnounceRoute(id, rapid.Int64Range(1, 9).Draw(t, "gen"))
 			case 1:
 				b.AnnounceMembers(id)
 			case 2:
 				b.putBack(b.take()) // a NOTIFY that failed
+			case 3:
+				b.AnnounceReads([]im.ReadNote{{Conv: id, User: "u" + id, Device: "d", Seq: rapid.Int64Range(1, 9).Draw(t, "seq")}})
+				if most := max(1, limit/2); len(b.reads) > most {
+					t.Fatalf("%d read positions wait, limit %d", len(b.reads), most)
+				}
 			default:
 				from := rapid.Int64Range(1, 50).Draw(t, "from")
 				h := im.Head{Conv: id, From: from, To: from + rapid.Int64Range(0, 5).Draw(t, "n")}
@@ -92,3 +106,40 @@ func TestStartSaysThatTheDatabaseIsAway(t *testing.T) {
 		t.Fatal("no error")
 	}
 }
+
+// A change of members waits and goes before the events of its conversation, whatever waits besides: whoever fans out the
+// join itself must have been told first that what it knew of the members is old.
+func TestMembersGoBeforeHeads(t *testing.T) {
+	b := newWaiting(100_000)
+	b.AnnounceHeads([]im.Head{{Conv: "c", From: 1, To: 4}}) // the change is merged with what waits already
+	var heads []im.Head
+	for i := range 3000 {
+		heads = append(heads, im.Head{Conv: fmt.Sprint("conversation-", i), From: 1, To: 2})
+	}
+	b.AnnounceHeads(heads)
+	b.AnnounceMembers("c")
+	b.AnnounceHeads([]im.Head{{Conv: "c", From: 5, To: 5}})
+	in := &order{}
+	other := &Bus{recv: in, origin: "other"}
+	for _, p := range appendPayloads(nil, b.take()) {
+		other.handle(&pgconn.Notification{Payload: p})
+	}
+	if want := []string{"members c", "head c 1-5"}; !slices.Equal(in.got, want) {
+		t.Errorf("got %q, want %q", in.got, want)
+	}
+}
+
+// order is a Receiver that notes what it is told of conversation c.
+type order struct{ got []string }
+
+func (o *order) Announced(heads []im.Head) {
+	for _, h := range heads {
+		if h.Conv == "c" {
+			o.got = append(o.got, fmt.Sprintf("head c %d-%d", h.From, h.To))
+		}
+	}
+}
+func (o *order) RouteTaken(string, int64)   {}
+func (o *order) MembersChanged(conv string) { o.got = append(o.got, "members "+conv) }
+func (o *order) ReadMoved([]im.ReadNote)    {}
+func (o *order) Resync()                    {}

@@ -12,7 +12,7 @@ import (
 
 // Channel is the NOTIFY channel. Its name carries the version of the encoding: a gateway that speaks another version
 // listens elsewhere and never sees these payloads; until it learns of the others' messages by its sweep, no harm is done.
-const Channel = "imbench_1"
+const Channel = "imbench_2"
 
 // maxPayload is what one NOTIFY may hold. PostgreSQL's limit is 8 000 bytes; the rest is room to spare.
 const maxPayload = 7900
@@ -29,11 +29,12 @@ type batch struct {
 	heads   []im.Head
 	routes  []Route
 	members []string
+	reads   []im.ReadNote
 }
 
 // appendPayloads encodes b into as few payloads as maxPayload allows. A payload is text: the sender's origin, then a
-// line for each announcement, "h conv from to-from", "r device generation" or "m conv". Ids hold neither space nor
-// line break.
+// line for each announcement, "m conv", "h conv from to-from", "r device generation" or "u conv user device seq". Ids
+// hold neither space nor line break. Changes of members stand before all else: see the package's promise.
 func appendPayloads(dst []string, b *batch) []string {
 	var line, cur []byte
 	cur = append(cur, b.origin...)
@@ -44,6 +45,10 @@ func appendPayloads(dst []string, b *batch) []string {
 			cur = cur[:empty]
 		}
 		cur = append(cur, line...)
+	}
+	for _, conv := range b.members {
+		line = append(append(line[:0], "\nm "...), conv...)
+		add()
 	}
 	for _, h := range b.heads {
 		line = append(append(line[:0], "\nh "...), h.Conv...)
@@ -56,8 +61,11 @@ func appendPayloads(dst []string, b *batch) []string {
 		line = strconv.AppendInt(append(line, ' '), r.Generation, 10)
 		add()
 	}
-	for _, conv := range b.members {
-		line = append(append(line[:0], "\nm "...), conv...)
+	for _, n := range b.reads {
+		line = append(append(line[:0], "\nu "...), n.Conv...)
+		line = append(append(line, ' '), n.User...)
+		line = append(append(line, ' '), n.Device...)
+		line = strconv.AppendInt(append(line, ' '), n.Seq, 10)
 		add()
 	}
 	if len(cur) > empty {
@@ -108,6 +116,15 @@ func (b *batch) decodeLine(line string) error {
 			return fmt.Errorf("%w: generation in line %.80q", errPayload, line)
 		}
 		b.routes = append(b.routes, Route{Device: id, Generation: gen})
+		return nil
+	case "u":
+		user, rest, _ := strings.Cut(rest, " ")
+		device, rest, _ := strings.Cut(rest, " ")
+		seq, ok := positive(rest, 1)
+		if !ok || !wire.ValidID(user) || !wire.ValidID(device) {
+			return fmt.Errorf("%w: read position in line %.80q", errPayload, line)
+		}
+		b.reads = append(b.reads, im.ReadNote{Conv: id, User: user, Device: device, Seq: seq})
 		return nil
 	case "m":
 		if rest != "" || line != "m "+id {

@@ -24,6 +24,9 @@ func genBatch(t *rapid.T) *batch {
 		return Route{Device: genID.Draw(t, "device"), Generation: rapid.Int64Range(1, 1<<52).Draw(t, "gen")}
 	}), 0, 100).Draw(t, "routes")
 	b.members = rapid.SliceOfN(genID, 0, 100).Draw(t, "members")
+	b.reads = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) im.ReadNote {
+		return im.ReadNote{Conv: genID.Draw(t, "conv"), User: genID.Draw(t, "user"), Device: genID.Draw(t, "device"), Seq: rapid.Int64Range(1, 1<<52).Draw(t, "seq")}
+	}), 0, 100).Draw(t, "reads")
 	return b
 }
 
@@ -31,7 +34,7 @@ func genBatch(t *rapid.T) *batch {
 func TestPayloadsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := genBatch(t)
-		out := &batch{origin: in.origin, heads: []im.Head{}, routes: []Route{}, members: []string{}}
+		out := &batch{origin: in.origin, heads: []im.Head{}, routes: []Route{}, members: []string{}, reads: []im.ReadNote{}}
 		bytes := 0
 		for _, p := range appendPayloads(nil, in) {
 			if len(p) > maxPayload {
@@ -48,11 +51,12 @@ func TestPayloadsRoundTrip(t *testing.T) {
 			out.heads = append(out.heads, got.heads...)
 			out.routes = append(out.routes, got.routes...)
 			out.members = append(out.members, got.members...)
+			out.reads = append(out.reads, got.reads...)
 		}
 		if !reflect.DeepEqual(in, out) {
 			t.Fatalf("got %+v, want %+v", out, in)
 		}
-		if n := len(appendPayloads(nil, in)); n > 1 && bytes < (n-1)*(maxPayload-200) {
+		if n := len(appendPayloads(nil, in)); n > 1 && bytes < (n-1)*(maxPayload-300) {
 			t.Fatalf("%d payloads for %d bytes: not filled", n, bytes)
 		}
 	})
@@ -85,6 +89,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"route without gen":   "a\nr d",
 		"route gen zero":      "a\nr d 0",
 		"members with number": "a\nm c 1",
+		"read without device": "a\nu c u 5",
+		"read without seq":    "a\nu c u d",
+		"read of seq zero":    "a\nu c u d 0",
+		"read by no id":       "a\nu c u/ d 5",
+		"read, trailing":      "a\nu c u d 5 ",
 		"members with space":  "a\nm c ",
 		"blank line at end":   "a\nm c\n",
 		"second line bad":     "a\nm c\nq",
@@ -100,6 +109,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("0a1b2c3d\nh ns-g00001 17 3\nr ns-u1-d1 5\nm ns-g00002")
 	f.Add("a\nh c 1 0")
 	f.Add("a\nm c\nh c 1 0")
+	f.Add("a\nu c u d 5\nm c\nu c v d 6")
 	f.Add("")
 	f.Fuzz(func(t *testing.T, payload string) {
 		b, err := decode(payload)

@@ -83,14 +83,17 @@ func (b *Bus) handle(n *pgconn.Notification) {
 		return
 	}
 	b.received.Add(1)
+	for _, conv := range got.members {
+		b.recv.MembersChanged(conv)
+	}
 	if len(got.heads) > 0 {
 		b.recv.Announced(got.heads)
 	}
 	for _, r := range got.routes {
 		b.recv.RouteTaken(r.Device, r.Generation)
 	}
-	for _, conv := range got.members {
-		b.recv.MembersChanged(conv)
+	if len(got.reads) > 0 {
+		b.recv.ReadMoved(got.reads)
 	}
 }
 

@@ -53,6 +53,7 @@ func newInbox() *inbox { return &inbox{got: make(chan any, 1000)} }
 func (i *inbox) Announced(heads []im.Head)                  { i.got <- heads }
 func (i *inbox) RouteTaken(device string, generation int64) { i.got <- Route{device, generation} }
 func (i *inbox) MembersChanged(conv string)                 { i.got <- members(conv) }
+func (i *inbox) ReadMoved(notes []im.ReadNote)              { i.got <- notes }
 func (i *inbox) Resync()                                    { i.got <- resync{} }
 
 // want fails the test unless this arrives next.
@@ -115,9 +116,11 @@ func TestAnnouncementsReachTheOthersOnly(t *testing.T) {
 	atB.want(t, Route{"d", 9})
 	a.AnnounceMembers("c")
 	atB.want(t, members("c"))
+	a.AnnounceReads([]im.ReadNote{{Conv: "c", User: "u", Device: "d", Seq: 4}})
+	atB.want(t, []im.ReadNote{{Conv: "c", User: "u", Device: "d", Seq: 4}})
 	b.AnnounceMembers("e")
 	atA.want(t, members("e")) // and nothing of its own before it
-	if s := a.Stats(); s.Notifies != 3 || s.Received != 1 || !s.Listening || s.Waiting != 0 {
+	if s := a.Stats(); s.Notifies != 4 || s.Received != 1 || !s.Listening || s.Waiting != 0 {
 		t.Errorf("stats %+v", s)
 	}
 }

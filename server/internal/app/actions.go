@@ -1,0 +1,206 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"imbench/server/internal/hub"
+	"imbench/server/internal/im"
+)
+
+// actionStore is what actions need of the store; im.Store satisfies it.
+type actionStore interface {
+	im.Reads
+	Sync(ctx context.Context, r im.SyncReq) (im.Page, error)
+	Join(ctx context.Context, by im.Principal, conv, user string) (int64, error)
+	Leave(ctx context.Context, by im.Principal, conv, user string) (int64, error)
+	Recall(ctx context.Context, r im.RecallReq) im.SendResult
+}
+
+// announcer is told what was committed; hub.Hub is, for this process's connections.
+type announcer interface {
+	MembersChanged(conv string)
+	Announced(heads []im.Head)
+}
+
+// remote is told the same for the other gateways; bus.Bus is.
+type remote interface {
+	AnnounceMembers(conv string)
+	AnnounceHeads(heads []im.Head)
+}
+
+// actions are what a client may ask for, whichever way it asks: the WebSocket and the HTTP endpoints share them. Each
+// request that waits for a conversation's lock takes its turn, tries again while the lock is held elsewhere, and is
+// announced here and to the other gateways once it is committed. All methods are safe for concurrent use, and wait.
+type actions struct {
+	store actionStore
+	send  submitter[im.SendReq, im.SendResult]
+	read  submitter[im.ReadReq, im.ReadResult]
+	hub   announcer
+	bus   remote
+	turns *turns
+}
+
+// submitter is a batcher: batch.Sender and batch.Marker.
+type submitter[Q, R any] interface {
+	Submit(req Q, done func(R))
+}
+
+const (
+	lockPatience = 10 * time.Second       // how long a request tries to get the lock of its conversation
+	lockPause    = 100 * time.Millisecond // between two tries, and as much again at random
+)
+
+// Send appends a message through the group commit. The errors are those of im.SendResult; when ctx ends first the
+// outcome is im.ErrUnavailable.
+func (a *actions) Send(ctx context.Context, r im.SendReq) im.SendResult {
+	res, err := await(ctx, a.send, r)
+	if err != nil {
+		return im.SendResult{Err: err}
+	}
+	return res
+}
+
+// Read moves a read position through the batcher, which announces it. The errors are those of im.ReadResult; when ctx
+// ends first the outcome is im.ErrUnavailable.
+func (a *actions) Read(ctx context.Context, r im.ReadReq) im.ReadResult {
+	res, err := await(ctx, a.read, r)
+	if err != nil {
+		return im.ReadResult{Err: err}
+	}
+	return res
+}
+
+func await[Q, R any](ctx context.Context, to submitter[Q, R], req Q) (res R, err error) {
+	done := make(chan R, 1) // so that the batcher does not wait for who has gone
+	to.Submit(req, func(r R) { done <- r })
+	select {
+	case res = <-done:
+		return res, nil
+	case <-ctx.Done():
+		return res, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
+	}
+}
+
+// Recall withdraws a message's content. The errors are those of im.Upkeep's Recall, with im.ErrUnavailable instead of
+// im.ErrBusy: nothing was done then.
+func (a *actions) Recall(ctx context.Context, r im.RecallReq) im.SendResult {
+	var res im.SendResult
+	if err := a.locked(ctx, r.Conv, func() error {
+		res = a.store.Recall(ctx, r)
+		return res.Err
+	}); err != nil {
+		return im.SendResult{Err: err}
+	}
+	if !res.Dup {
+		a.announce(im.Head{Conv: r.Conv, From: res.Seq, To: res.Seq})
+	}
+	return res
+}
+
+// Join adds a user to a group and returns the event's seq. The errors are those of im.Store's Join, with
+// im.ErrUnavailable instead of im.ErrBusy: nothing was done then.
+func (a *actions) Join(ctx context.Context, by im.Principal, conv, user string) (int64, error) {
+	return a.member(ctx, by, conv, user, a.store.Join)
+}
+
+// Leave takes a user out of a group and returns the event's seq. The errors are those of im.Store's Leave, with
+// im.ErrUnavailable instead of im.ErrBusy: nothing was done then.
+func (a *actions) Leave(ctx context.Context, by im.Principal, conv, user string) (int64, error) {
+	return a.member(ctx, by, conv, user, a.store.Leave)
+}
+
+func (a *actions) member(ctx context.Context, by im.Principal, conv, user string,
+	do func(context.Context, im.Principal, string, string) (int64, error)) (seq int64, err error) {
+	err = a.locked(ctx, conv, func() (err error) {
+		seq, err = do(ctx, by, conv, user)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	a.membersChanged(im.Head{Conv: conv, From: seq, To: seq})
+	return seq, nil
+}
+
+// Direct gives the direct conversation of two users; see im.Reads.
+func (a *actions) Direct(ctx context.Context, p im.Principal, peer string) (conv string, created bool, err error) {
+	conv, created, err = a.store.Direct(ctx, p, peer)
+	if err == nil && created {
+		a.membersChanged(im.Head{Conv: conv, From: 1, To: 2}) // the two joins
+	}
+	return conv, created, err
+}
+
+// Sync reads a page of events; see im.Store.
+func (a *actions) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
+	return a.store.Sync(ctx, r)
+}
+
+// Before reads a page of history; see im.Reads.
+func (a *actions) Before(ctx context.Context, p im.Principal, conv string, before int64, limit int) (im.Page, error) {
+	return a.store.Before(ctx, p, conv, before, limit)
+}
+
+// Fetch reads one event; see im.Reads.
+func (a *actions) Fetch(ctx context.Context, p im.Principal, conv string, seq int64) (im.Event, error) {
+	return a.store.Fetch(ctx, p, conv, seq)
+}
+
+// Receipts counts who has a message; see im.Reads.
+func (a *actions) Receipts(ctx context.Context, p im.Principal, conv string, seq int64) (im.Receipts, error) {
+	return a.store.Receipts(ctx, p, conv, seq)
+}
+
+// Inbox pages the user's conversations; see im.Reads.
+func (a *actions) Inbox(ctx context.Context, p im.Principal, after string, limit int) ([]im.InboxEntry, bool, error) {
+	return a.store.Inbox(ctx, p, after, limit)
+}
+
+// receiver is the hub as the bus sees it. Read positions that moved elsewhere are not passed on.
+type receiver struct{ *hub.Hub }
+
+func (receiver) ReadMoved([]im.ReadNote) {}
+
+// locked runs do, which needs the conversation's lock, in its turn, and again while the lock is held elsewhere.
+func (a *actions) locked(ctx context.Context, conv string, do func() error) error {
+	until := time.Now().Add(lockPatience)
+	for {
+		err := a.turns.take(ctx, conv, do)
+		if !errors.Is(err, im.ErrBusy) {
+			return err
+		}
+		a.turns.busy.Add(1)
+		if pause := lockPause + rand.N(lockPause); time.Until(until) <= pause || !wait(ctx, pause) {
+			return fmt.Errorf("%w: nothing was done: %w", im.ErrUnavailable, err)
+		}
+	}
+}
+
+// wait waits for d; false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// membersChanged announces a change of members: that the members are others first, then the event that says so.
+func (a *actions) membersChanged(head im.Head) {
+	a.hub.MembersChanged(head.Conv)
+	a.bus.AnnounceMembers(head.Conv)
+	a.announce(head)
+}
+
+func (a *actions) announce(head im.Head) {
+	heads := []im.Head{head}
+	a.hub.Announced(heads)
+	a.bus.AnnounceHeads(heads)
+}
