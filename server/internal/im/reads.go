@@ -5,6 +5,16 @@ import (
 	"time"
 )
 
+// What a user has read of a conversation is one number, the position: the largest of what the user reported, the last
+// message that the user sent there (having sent implies having read up to it, at once), and min_seq - 1 (what retention
+// removed need not be read); it never lies past the head that the user may see, for one who has left their own leave.
+// Within an epoch a report never moves it back. A position reported in an older epoch still holds, until a report of
+// the present epoch replaces it, further back too.
+//
+// Unread are the messages behind the position that the user may see, that are still there and were not recalled.
+//
+// A message whose content was recalled is served without Body (the body of a message is at least one byte).
+
 // ReadReq says that the user has read the conversation up to Seq.
 type ReadReq struct {
 	From  Principal
@@ -14,8 +24,9 @@ type ReadReq struct {
 }
 
 // ReadResult carries the user's position as it now stands. Moved says whether this request moved it: an unchanged
-// position is announced to nobody. Err is ErrNotMember, ErrEpochChanged, ErrBadRequest or ErrUnavailable: a position is
-// the user's, so that no installation of a device is too old to report one. A seq past the head is not an error: the position is clamped to the head that the user may see.
+// position is announced to nobody. Err is ErrNotMember (never was one), ErrEpochChanged, ErrBadRequest or ErrUnavailable:
+// a position is the user's, so that no installation of a device is too old to report one. A seq past the head is not an
+// error: the position is clamped to the head that the user may see.
 type ReadResult struct {
 	Read   int64
 	Unread int64
@@ -49,26 +60,30 @@ type InboxEntry struct {
 	Last *Event // the last event that the user may see and that is still there; nil = none
 }
 
+// MaxInboxPage bounds a page of Inbox, in conversations: each comes with the body of an event.
+const MaxInboxPage = 100
+
 // Reads is the part of Store that is about what users have read and what they are shown.
 type Reads interface {
 	// ReadBatch merges and writes read positions in one transaction; equal (user, conversation) keys may repeat, and
 	// Moved is then true for one of them. Within an epoch a position never goes back (M2).
 	ReadBatch(ctx context.Context, reqs []ReadReq) ([]ReadResult, error)
-	// Receipts counts for one message; p must be a member at its seq. Errors: ErrNotMember (also: no such conversation,
-	// or not visible), ErrCursorAhead (past the head), ErrExpired (removed by retention), ErrBadRequest (no message).
+	// Receipts counts for one message; p must be a member at its seq. Errors: Fetch's, and ErrBadRequest (no message).
 	Receipts(ctx context.Context, p Principal, conv string, seq int64) (Receipts, error)
-	// Fetch reads one event that p may see. Errors: ErrNotMember (also: no such conversation, or not visible),
-	// ErrCursorAhead (past the head), ErrExpired (removed by retention).
+	// Fetch reads one event that p may see. Errors, the first that applies: ErrBadRequest (seq < 1), ErrNotMember (never
+	// was one, or no such conversation), ErrCursorAhead (past the head that p may see: for one who has left, their own
+	// leave), ErrNotMember (not visible), ErrExpired (removed by retention).
 	Fetch(ctx context.Context, p Principal, conv string, seq int64) (Event, error)
 	// Before reads the last limit visible events before a seq, in seq order (history, scrolled backwards): a Page whose
-	// HasMore says that there are older ones, and whose NextAfter is not set. before = 0 means from the head. Errors as
-	// Sync's.
+	// HasMore says that there are older ones, and whose NextAfter is not set. before = 0 means from the head; limit as
+	// Sync's. Errors: ErrNotMember (also: no such conversation), ErrBadRequest.
 	Before(ctx context.Context, p Principal, conv string, before int64, limit int) (Page, error)
 	// Direct gives the direct conversation of two users, and makes it if there is none; however many ask at once, one is
-	// made (created is true for one of them). Errors: ErrNotMember (no such user), ErrBadRequest (peer is the caller).
+	// made (created is true for one of them). p.User's join is event 1, peer's event 2. Errors: ErrNotMember (no such
+	// user, or one of another namespace), ErrBadRequest (peer is the caller).
 	Direct(ctx context.Context, p Principal, peer string) (conv string, created bool, err error)
-	// Inbox pages the user's conversations by id, after the given id. A page costs the same for a user with many. An
-	// Install of 0 in p means the device's present one.
+	// Inbox pages the user's conversations by id, after the given id; limit is 1 to MaxInboxPage, 0 means 50. A page
+	// costs the same for a user with many. An Install of 0 in p means the device's present one. Errors: ErrBadRequest.
 	Inbox(ctx context.Context, p Principal, after string, limit int) (list []InboxEntry, more bool, err error)
 }
 
