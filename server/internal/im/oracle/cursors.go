@@ -1,0 +1,126 @@
+package oracle
+
+import (
+	"context"
+
+	"imbench/server/internal/im"
+)
+
+// AckBatch moves delivered cursors; see im.Store. Whatever requests of one cursor are accepted, all of them learn where
+// it then stands.
+func (s *Store) AckBatch(ctx context.Context, reqs []im.AckReq) ([]im.AckResult, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]im.AckResult, len(reqs))
+	for i, r := range reqs {
+		out[i].Err = s.ack(r)
+	}
+	for i, r := range reqs {
+		if out[i].Err == nil {
+			out[i].Delivered = s.convs[r.Conv].cursors[r.From.Device].seq
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) ack(r im.AckReq) error {
+	if r.Seq < 0 || !storable(r.Conv, r.From.User, r.From.Device) {
+		return im.ErrBadRequest
+	}
+	c, err := s.member(r.From.User, r.Conv)
+	if err != nil {
+		return err
+	}
+	d := s.devices[r.From.Device]
+	head, _ := c.headOf(r.From.User)
+	switch {
+	case d == nil || d.user != r.From.User:
+		return im.ErrNotMember
+	case d.install != r.From.Install:
+		return im.ErrStaleInstall
+	case r.Epoch != 0 && r.Epoch != c.epoch:
+		return im.ErrEpochChanged
+	case r.Seq > head:
+		return im.ErrCursorAhead
+	}
+	// Only a cursor of this installation and epoch counts; one of another is replaced, whatever its seq.
+	old, found := c.cursors[r.From.Device]
+	if !found || old.install != d.install || old.epoch != c.epoch || old.seq < r.Seq {
+		c.cursors[r.From.Device] = cursor{d.install, c.epoch, r.Seq}
+	}
+	return nil
+}
+
+// delivered is how far a device has got in its installation and the present epoch.
+func (c *conv) delivered(device string, install int32) int64 {
+	if cur := c.cursors[device]; cur.install == install && cur.epoch == c.epoch {
+		return cur.seq
+	}
+	return 0
+}
+
+// ReadBatch moves read positions; see im.Reads.
+func (s *Store) ReadBatch(ctx context.Context, reqs []im.ReadReq) ([]im.ReadResult, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	out := make([]im.ReadResult, len(reqs))
+	for i, r := range reqs {
+		out[i].Moved, out[i].Err = s.read(r)
+	}
+	for i, r := range reqs {
+		if out[i].Err == nil {
+			c := s.convs[r.Conv]
+			out[i].Read, out[i].Unread = c.readUpTo(r.From.User), c.unread(r.From.User)
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) read(r im.ReadReq) (moved bool, err error) {
+	if r.Seq < 0 || !storable(r.Conv, r.From.User) {
+		return false, im.ErrBadRequest
+	}
+	c, err := s.member(r.From.User, r.Conv)
+	if err != nil {
+		return false, err
+	}
+	if r.Epoch != 0 && r.Epoch != c.epoch {
+		return false, im.ErrEpochChanged
+	}
+	head, _ := c.headOf(r.From.User)
+	seq := min(r.Seq, head)
+	if seq <= c.readUpTo(r.From.User) {
+		return false, nil
+	}
+	c.reads[r.From.User] = position{c.epoch, seq}
+	return true, nil
+}
+
+// readUpTo is the user's position: what was reported in this epoch, or the last message sent, whichever is later.
+func (c *conv) readUpTo(user string) int64 {
+	seq := int64(0)
+	if p := c.reads[user]; p.epoch == c.epoch {
+		seq = p.seq
+	}
+	for i := len(c.events) - 1; i >= 0; i-- {
+		if ev := c.events[i]; ev.Kind == im.KindMsg && ev.Sender == user {
+			return max(seq, ev.Seq)
+		}
+	}
+	return seq
+}
+
+// unread counts what it says: the messages that the user may see, has not read, and that still have a content.
+func (c *conv) unread(user string) int64 {
+	n := int64(0)
+	for seq := c.readUpTo(user) + 1; seq <= c.head(); seq++ {
+		if ev := c.events[seq-1]; ev.Kind == im.KindMsg && ev.Body != "" && c.visible(user, seq) {
+			n++
+		}
+	}
+	return n
+}

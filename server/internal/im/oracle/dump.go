@@ -1,0 +1,40 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Dump is the durable state as sorted lines, the same for equal states: events, membership, cursors, tombstones,
+// installations and routes. Times and message ids are left out, and read positions, which a store may derive from what
+// was sent: Convs shows them.
+func (s *Store) Dump() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for id, c := range s.convs {
+		add("conv %s %s %s min %d head %d epoch %d", id, c.kind, c.mode, c.minSeq, c.head(), c.epoch)
+		for _, ev := range c.events[c.minSeq-1:] {
+			add("event %s %d %s from %q %q key %q body %q about %q target %d no %d",
+				id, ev.Seq, ev.Kind, ev.Sender, ev.SenderDevice, ev.CMID, ev.Body, ev.User, ev.Target, ev.MsgNo)
+		}
+		for _, p := range c.periods {
+			add("member %s %s %d-%d", id, p.User, p.From, p.To)
+		}
+		for dev, cur := range c.cursors {
+			add("cursor %s %s install %d epoch %d at %d", id, dev, cur.install, cur.epoch, cur.seq)
+		}
+		for k := range c.tombs {
+			add("tombstone %s %s %s", id, k.user, k.cmid)
+		}
+	}
+	for name, d := range s.devices {
+		add("device %s install %d generation %d", name, d.install, d.generation)
+		if d.route != nil {
+			add("route %s %s generation %d", name, d.route.gateway, d.route.generation)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
