@@ -68,7 +68,12 @@ func newReplyFrame(r *wire.Frame) *frame {
 	for i := range r.Events {
 		guess += 256 + len(r.Events[i].Body)
 	}
-	return newFrame(opText, KindOf(r.T), guess+160*len(r.Convs), func(b []byte) []byte { return wire.AppendFrame(b, r) })
+	kind := KindOf(r.T)
+	if kind == KEvent {
+		kind = KFetched
+		guess += len(r.Ev.Body)
+	}
+	return newFrame(opText, kind, guess+160*len(r.Convs), func(b []byte) []byte { return wire.AppendFrame(b, r) })
 }
 
 func newControlFrame(op byte, data []byte) *frame {

@@ -39,13 +39,21 @@ const (
 	KHint
 	KDrain
 	KError
+	KFetch
+	KFetched // an event that was asked for: never merged, nor counted as pushed
+	KRead    // a request, and what the gateway tells of others' positions
+	KReaded
+	KRecall
+	KJoin
+	KLeave
 	KControl
 	numKinds
 )
 
 var kindNames = [numKinds]wire.Type{"other", wire.THello, wire.TSend, wire.TAck, wire.TSync, wire.TSub, wire.TOpen, wire.TClose,
 	wire.TConvs, wire.TPing, wire.TWelcome, wire.TSent, wire.TAcked, wire.TSynced, wire.TSubbed, wire.TOpened, wire.TClosed,
-	wire.TConvlist, wire.TPong, wire.TEvent, wire.THint, wire.TDrain, wire.TError, "control"}
+	wire.TConvlist, wire.TPong, wire.TEvent, wire.THint, wire.TDrain, wire.TError,
+	wire.TFetch, "fetched", wire.TRead, wire.TReaded, wire.TRecall, wire.TJoin, wire.TLeave, "control"}
 
 // KindOf is the kind of a wire type.
 func KindOf(t wire.Type) Kind {
