@@ -192,6 +192,8 @@ type Lag struct {
 // All methods are safe for concurrent use. An error return (as opposed to a result's Err) means that nothing is known
 // of any of the requests; it wraps ErrUnavailable for a database that is away.
 type Store interface {
+	Upkeep
+
 	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
 	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must
 	// be given requests of one conversation only. Requests of one conversation are applied in slice order.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -11,6 +12,7 @@ import (
 // builder collects a population's rows and copies them to the tables chunk by chunk. It belongs to one goroutine.
 type builder struct {
 	ns    string
+	now   time.Time // by the database's clock
 	n     *PopulationCounts
 	convs bool // the first conversation was seen: no more users
 
@@ -64,6 +66,8 @@ func (b *builder) addConv(c *PopulationConv) error {
 		return &PopulationError{c.ID, "a direct conversation has two members"}
 	case len(c.Members) == 0 || len(c.Members) > maxMembersPerConv:
 		return &PopulationError{c.ID, fmt.Sprintf("a group has 1 to %d members", maxMembersPerConv)}
+	case !validPeriod(&c.RetentionMS) || !validPeriod(c.RecallWindowMS):
+		return &PopulationError{c.ID, fmt.Sprintf("retention_ms and recall_window_ms are 0 to %d", int64(MaxPeriodMS))}
 	}
 	for i, u := range c.Members {
 		if err := b.validID(u); err != nil {
@@ -71,12 +75,28 @@ func (b *builder) addConv(c *PopulationConv) error {
 		}
 		b.member(c.ID, u, int64(i+1), c.Members[0])
 	}
-	b.conversations = append(b.conversations, []any{c.ID, c.Kind, c.Mode, int64(len(c.Members) + 1), b.ns})
+	b.conversation(c, b.ns)
 	if c.Kind == "direct" {
 		b.pairs = append(b.pairs, []any{min(c.Members[0], c.Members[1]), max(c.Members[0], c.Members[1]), c.ID})
 	}
 	b.rows += 1 + 3*len(c.Members)
 	return nil
+}
+
+// defaultRecallWindow is the schema's default: COPY takes a value for each row.
+const defaultRecallWindow = int64(2 * time.Minute / time.Millisecond)
+
+// conversation collects a conversation's own row; ns is nil for one of no population.
+func (b *builder) conversation(c *PopulationConv, ns any) {
+	window := defaultRecallWindow
+	if c.RecallWindowMS != nil {
+		window = *c.RecallWindowMS
+	}
+	var retention, retainAt any
+	if c.RetentionMS > 0 {
+		retention, retainAt = c.RetentionMS, b.now.Add(time.Duration(c.RetentionMS)*time.Millisecond)
+	}
+	b.conversations = append(b.conversations, []any{c.ID, c.Kind, c.Mode, int64(len(c.Members) + 1), window, retention, retainAt, ns})
 }
 
 // member collects a join at seq, brought about by a user.
@@ -100,7 +120,7 @@ func (b *builder) flush(ctx context.Context, tx pgx.Tx) error {
 	}{
 		{"users", []string{"user_id", "namespace"}, &b.users},
 		{"devices", []string{"device_id", "user_id"}, &b.devices},
-		{"conversations", []string{"conv_id", "kind", "delivery_mode", "next_seq", "namespace"}, &b.conversations},
+		{"conversations", []string{"conv_id", "kind", "delivery_mode", "next_seq", "recall_window_ms", "retention_ms", "retain_at", "namespace"}, &b.conversations},
 		{"events", []string{"conv_id", "seq", "kind", "sender_user", "subject_user", "msg_no"}, &b.events},
 		{"membership_periods", []string{"conv_id", "user_id", "from_seq"}, &b.periods},
 		{"user_conversations", []string{"user_id", "conv_id"}, &b.inbox},

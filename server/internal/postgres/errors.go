@@ -67,6 +67,12 @@ func codeError(code string) error {
 		return im.ErrExpired
 	case "BAD_REQUEST":
 		return im.ErrBadRequest
+	case "CURSOR_AHEAD":
+		return im.ErrCursorAhead
+	case "NOT_SENDER":
+		return im.ErrNotSender
+	case "RECALL_WINDOW":
+		return im.ErrRecallWindow
 	}
 	return fmt.Errorf("postgres: unknown code %q", code)
 }

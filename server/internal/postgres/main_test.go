@@ -91,7 +91,7 @@ func (f fixture) Provision(ctx context.Context, users []storetest.User, convs []
 			}
 		}
 		for _, c := range convs {
-			b.conversations = append(b.conversations, []any{c.ID, c.Kind, string(c.Mode), int64(len(c.Members) + 1), nil})
+			b.conversation(&PopulationConv{ID: c.ID, Kind: c.Kind, Mode: string(c.Mode), Members: c.Members}, nil)
 			for i, m := range c.Members {
 				b.member(c.ID, m, int64(i+1), c.Members[0])
 			}

@@ -46,6 +46,9 @@ type PopulationConv struct {
 	Kind    string // direct, group
 	Mode    string // push, pull
 	Members []string
+
+	RetentionMS    int64  // 0 = events are kept for ever
+	RecallWindowMS *int64 // nil = the schema's default of two minutes; 0 = nothing can be recalled
 }
 
 // PopulationItem is one of the two.
@@ -99,12 +102,12 @@ func (s *Store) CreatePopulation(ctx context.Context, spec PopulationSpec) (Popu
 		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '60s'`); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `INSERT INTO populations (namespace, owner, lease_until)
-			VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond')`,
-			spec.Namespace, spec.Owner, spec.Lease.Microseconds()); err != nil {
+		b := builder{ns: spec.Namespace, n: &n}
+		if err := tx.QueryRow(ctx, `INSERT INTO populations (namespace, owner, lease_until)
+			VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 microsecond') RETURNING created_at`,
+			spec.Namespace, spec.Owner, spec.Lease.Microseconds()).Scan(&b.now); err != nil {
 			return err
 		}
-		b := builder{ns: spec.Namespace, n: &n}
 		for {
 			item, err := spec.Next()
 			if err == io.EOF {

@@ -31,15 +31,19 @@ func items(err error, list ...any) func() (PopulationItem, error) {
 	}
 }
 
+func newConv(id, kind, mode string, members []string) PopulationConv {
+	return PopulationConv{ID: id, Kind: kind, Mode: mode, Members: members}
+}
+
 // small is a population of three users, five devices, a group and two direct conversations.
 func small(ns string) PopulationSpec {
 	id := func(s string) string { return ns + "-" + s }
 	return PopulationSpec{Namespace: ns, Owner: "test", Lease: time.Hour, Next: items(io.EOF,
 		PopulationUser{id("u1"), []string{id("d1"), id("d2")}}, PopulationUser{id("u2"), []string{id("d3")}},
 		PopulationUser{id("u3"), []string{id("d4"), id("d5")}},
-		PopulationConv{id("g"), "group", "pull", []string{id("u2"), id("u1"), id("u3")}},
-		PopulationConv{id("p1"), "direct", "push", []string{id("u1"), id("u2")}},
-		PopulationConv{id("p2"), "direct", "push", []string{id("u3"), id("u1")}})}
+		newConv(id("g"), "group", "pull", []string{id("u2"), id("u1"), id("u3")}),
+		newConv(id("p1"), "direct", "push", []string{id("u1"), id("u2")}),
+		newConv(id("p2"), "direct", "push", []string{id("u3"), id("u1")}))}
 }
 
 var smallCounts = PopulationCounts{Users: 3, Devices: 5, Conversations: 3, Members: 7, Events: 7, Cursors: 5 + 3 + 4}
@@ -101,7 +105,7 @@ func TestPopulationOfManyChunks(t *testing.T) {
 		list = append(list, PopulationUser{fmt.Sprintf("big-u%d", i), []string{fmt.Sprintf("big-u%d-d", i)}})
 	}
 	for i := range convs {
-		list = append(list, PopulationConv{fmt.Sprintf("big-c%d", i), "group", "push", []string{fmt.Sprintf("big-u%d", i%users), fmt.Sprintf("big-u%d", (i+7)%users)}})
+		list = append(list, newConv(fmt.Sprintf("big-c%d", i), "group", "push", []string{fmt.Sprintf("big-u%d", i%users), fmt.Sprintf("big-u%d", (i+7)%users)}))
 	}
 	n, err := s.CreatePopulation(t.Context(), PopulationSpec{Namespace: "big", Next: items(io.EOF, list...)})
 	want := PopulationCounts{Users: users, Devices: users, Conversations: convs, Members: 2 * convs, Events: 2 * convs, Cursors: 2 * convs}
@@ -141,17 +145,19 @@ func TestPopulationErrors(t *testing.T) {
 		"foreign user":         {"n", items(io.EOF, user("ns-u")), im.ErrBadRequest, "ns-u"},
 		"foreign device":       {"n", items(io.EOF, user("n-u", "d")), im.ErrBadRequest, "d"},
 		"bad character":        {"n", items(io.EOF, user("n-u\x00")), im.ErrBadRequest, "n-u\x00"},
-		"foreign conv":         {"n", items(io.EOF, user("n-u"), PopulationConv{"c", "group", "push", []string{"n-u"}}), im.ErrBadRequest, "c"},
-		"unknown kind":         {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "room", "push", []string{"n-u"}}), im.ErrBadRequest, "n-c"},
-		"unknown mode":         {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "group", "pusk", []string{"n-u"}}), im.ErrBadRequest, "n-c"},
-		"empty group":          {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "group", "push", nil}), im.ErrBadRequest, "n-c"},
-		"direct of one":        {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "direct", "push", []string{"n-u"}}), im.ErrBadRequest, "n-c"},
-		"unknown member":       {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "group", "push", []string{"n-u", "n-v"}}), im.ErrBadRequest, "n-c"},
-		"member twice":         {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "group", "push", []string{"n-u", "n-u"}}), im.ErrBadRequest, ""},
-		"pair twice":           {"n", items(io.EOF, user("n-u"), user("n-v"), PopulationConv{"n-c", "direct", "push", []string{"n-u", "n-v"}}, PopulationConv{"n-d", "direct", "push", []string{"n-v", "n-u"}}), im.ErrBadRequest, ""},
-		"user after the convs": {"n", items(io.EOF, user("n-u"), PopulationConv{"n-c", "group", "push", []string{"n-u"}}, user("n-v")), im.ErrBadRequest, "n-v"},
-		"empty item":           {"n", func() (PopulationItem, error) { return PopulationItem{}, nil }, im.ErrBadRequest, ""},
-		"the reader's error":   {"n", items(io.EOF, user("n-u"), broken), broken, ""},
+		"foreign conv":         {"n", items(io.EOF, user("n-u"), newConv("c", "group", "push", []string{"n-u"})), im.ErrBadRequest, "c"},
+		"unknown kind":         {"n", items(io.EOF, user("n-u"), newConv("n-c", "room", "push", []string{"n-u"})), im.ErrBadRequest, "n-c"},
+		"unknown mode":         {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "pusk", []string{"n-u"})), im.ErrBadRequest, "n-c"},
+		"empty group":          {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "push", nil)), im.ErrBadRequest, "n-c"},
+		"direct of one":        {"n", items(io.EOF, user("n-u"), newConv("n-c", "direct", "push", []string{"n-u"})), im.ErrBadRequest, "n-c"},
+		"unknown member":       {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "push", []string{"n-u", "n-v"})), im.ErrBadRequest, "n-c"},
+		"member twice":         {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "push", []string{"n-u", "n-u"})), im.ErrBadRequest, ""},
+		"pair twice":           {"n", items(io.EOF, user("n-u"), user("n-v"), newConv("n-c", "direct", "push", []string{"n-u", "n-v"}), newConv("n-d", "direct", "push", []string{"n-v", "n-u"})), im.ErrBadRequest, ""},
+		"user after the convs": {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "push", []string{"n-u"}), user("n-v")), im.ErrBadRequest, "n-v"},
+		"retention below 0": {"n", items(io.EOF, user("n-u"), PopulationConv{ID: "n-c", Kind: "group", Mode: "push", Members: []string{"n-u"},
+			RetentionMS: -1}), im.ErrBadRequest, "n-c"},
+		"empty item":         {"n", func() (PopulationItem, error) { return PopulationItem{}, nil }, im.ErrBadRequest, ""},
+		"the reader's error": {"n", items(io.EOF, user("n-u"), broken), broken, ""},
 	} {
 		_, err := s.CreatePopulation(ctx, PopulationSpec{Namespace: c.ns, Owner: "test", Next: c.next})
 		if !errors.Is(err, c.want) {

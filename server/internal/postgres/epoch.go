@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
+)
+
+const raiseEpochSQL = `UPDATE conversations SET epoch = epoch + 1 WHERE conv_id = $1 RETURNING epoch`
+
+// RaiseEpoch begins a new epoch of a conversation's log; see im.Upkeep. Errors also: im.ErrBusy (lock timeout).
+func (s *Store) RaiseEpoch(ctx context.Context, conv string) (epoch int32, err error) {
+	if !storable(conv) {
+		return 0, im.ErrNotMember
+	}
+	err = s.pool.QueryRow(ctx, raiseEpochSQL, conv).Scan(&epoch)
+	if err == pgx.ErrNoRows {
+		return 0, im.ErrNotMember
+	}
+	return epoch, interpret(err)
+}
+
+// epochStep is the number of conversations that RaiseAllEpochs raises in a transaction.
+const epochStep = 1000
+
+const beginEpochRunSQL = `
+INSERT INTO epoch_run AS r (server_start) VALUES (pg_postmaster_start_time())
+ON CONFLICT (one) DO UPDATE SET server_start = EXCLUDED.server_start, last_conv = '', done = 0
+WHERE r.server_start <> EXCLUDED.server_start`
+
+const raiseStepSQL = `
+WITH step AS MATERIALIZED (
+    SELECT conv_id FROM conversations WHERE conv_id > $1 ORDER BY conv_id LIMIT $2 FOR NO KEY UPDATE
+), raised AS (
+    UPDATE conversations c SET epoch = c.epoch + 1 FROM step WHERE c.conv_id = step.conv_id
+)
+SELECT count(*), max(conv_id) FROM step`
+
+// RaiseAllEpochs begins a new epoch of every conversation, a thousand a transaction; see im.Upkeep. An interrupted run
+// that is begun again on the same running server goes on where it stopped; after a restart of the server it begins at
+// the start, since the database may have been restored once more (raising an epoch twice costs each device one more
+// sync, and raising it too seldom breaks its history). It returns the conversations raised by the run, those before an
+// interruption included. progress may be nil. Errors: im.ErrBusy (a conversation stayed locked), im.ErrUnavailable.
+func (s *Store) RaiseAllEpochs(ctx context.Context, progress func(done int64)) (int64, error) {
+	if _, err := s.pool.Exec(ctx, beginEpochRunSQL); err != nil {
+		return 0, interpret(err)
+	}
+	var done int64
+	for {
+		n, err := s.raiseStep(ctx, &done)
+		if err != nil || n == 0 {
+			return done, interpret(err)
+		}
+		if progress != nil {
+			progress(done)
+		}
+	}
+}
+
+// raiseStep raises the next conversations and returns how many; with the last of them the run's row goes. done becomes
+// what the run has raised so far.
+func (s *Store) raiseStep(ctx context.Context, done *int64) (n int64, err error) {
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var last string
+		var before int64
+		// The row's lock makes two runs at once take turns. No row: another one has just finished the run.
+		err := tx.QueryRow(ctx, `SELECT last_conv, done FROM epoch_run FOR UPDATE`).Scan(&last, &before)
+		if err == pgx.ErrNoRows {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var to *string
+		if err := tx.QueryRow(ctx, raiseStepSQL, last, epochStep).Scan(&n, &to); err != nil {
+			return err
+		}
+		*done = before + n
+		if n == 0 {
+			_, err = tx.Exec(ctx, `DELETE FROM epoch_run`)
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE epoch_run SET last_conv = $1, done = $2`, *to, *done)
+		return err
+	})
+	return n, err
+}
+
+// LiveGateways lists the gateways whose lease has not lapsed by the database's clock.
+func (s *Store) LiveGateways(ctx context.Context) ([]string, error) {
+	rows, err := s.pool.Query(ctx, `SELECT gateway_id FROM gateways WHERE lease_until > clock_timestamp() ORDER BY gateway_id`)
+	if err != nil {
+		return nil, interpret(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return list, interpret(err)
+}
