@@ -110,7 +110,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // SendPool is the pool of the sending connections, for metrics.
 func (s *Store) SendPool() *pgxpool.Pool { return s.send }
 
-func or[T int | int32 | time.Duration](v, def T) T {
+func or[T int | int32 | int64 | time.Duration](v, def T) T {
 	if v == 0 {
 		return def
 	}

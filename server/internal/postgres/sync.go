@@ -41,25 +41,10 @@ func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 		return im.Page{}, im.ErrBadRequest
 	}
 	// One event more than asked for tells whether there is more.
-	rows, err := s.pool.Query(ctx, syncSQL, r.Conv, r.From.User, r.After, limit+1)
-	if err != nil {
-		return im.Page{}, interpret(err)
-	}
-	var p im.Page
-	var e nullEvent
-	found := false
-	_, err = pgx.ForEachRow(rows, append([]any{&p.Head, &p.MinSeq, &p.Epoch}, e.targets()...), func() error {
-		found = true
-		if e.seq != nil {
-			p.Events = append(p.Events, e.event(r.Conv, p.Epoch))
-		}
-		return nil
-	})
+	p, err := s.page(ctx, syncSQL, r.Conv, r.From.User, r.After, limit+1)
 	switch {
 	case err != nil:
-		return im.Page{}, interpret(err)
-	case !found:
-		return im.Page{}, im.ErrNotMember
+		return im.Page{}, err
 	case r.Epoch != 0 && r.Epoch != p.Epoch:
 		return im.Page{}, im.ErrEpochChanged
 	}
@@ -69,6 +54,28 @@ func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 		p.NextAfter = p.Events[limit-1].Seq
 	}
 	return p, nil
+}
+
+// page reads head, min_seq, epoch and at most limit events. Errors: im.ErrNotMember (no row), im.ErrUnavailable.
+func (s *Store) page(ctx context.Context, sql, conv, user string, seq int64, limit int) (im.Page, error) {
+	rows, err := s.pool.Query(ctx, sql, conv, user, seq, limit)
+	if err != nil {
+		return im.Page{}, interpret(err)
+	}
+	var p im.Page
+	var e nullEvent
+	found := false
+	_, err = pgx.ForEachRow(rows, append([]any{&p.Head, &p.MinSeq, &p.Epoch}, e.targets()...), func() error {
+		found = true
+		if e.seq != nil {
+			p.Events = append(p.Events, e.event(conv, p.Epoch))
+		}
+		return nil
+	})
+	if err == nil && !found {
+		return im.Page{}, im.ErrNotMember
+	}
+	return p, interpret(err)
 }
 
 // nullEvent scans the columns seq, kind, message_id, sender_user, sender_device, client_msg_id, body, subject_user,
