@@ -1,9 +1,11 @@
-// Package api is the gateway's HTTP. The public listener has the WebSocket endpoint and the two health checks. The admin
-// listener has metrics, profiles, statistics and the bulk operations on test populations; all of it but health and
-// metrics asks for the admin token, which has nothing to do with the tokens of devices.
+// Package api is the gateway's HTTP. The public listener has the WebSocket endpoint, the endpoints for clients, which
+// ask for the same token of a device and do the same as its requests, their description in OpenAPI, and the two health
+// checks. The admin listener has metrics, profiles, statistics and the bulk operations on test populations; all of it
+// but health and metrics asks for the admin token, which has nothing to do with the tokens of devices.
 //
 // The handlers are safe for concurrent use and start no goroutines. Request bodies are bounded; a client that makes no
-// progress for ioTimeout is cut off.
+// progress for ioTimeout is cut off. What clients may ask for a second and at once is bounded for each user, and at once
+// for all of them.
 package api
 
 import (
@@ -21,6 +23,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/time/rate"
 
 	"imbench/server/internal/im"
 	"imbench/server/internal/postgres"
@@ -59,16 +62,30 @@ type Config struct {
 	Ready       func() error // nil = connections may come; the error is a safe sentence
 	Drain       func()       // begins the gateway's ordered shutdown and returns at once
 	Log         *slog.Logger
+
+	// For the public listener only. Verify reads a device's token (token.Key.Verify).
+	Client         Client
+	Verify         func(token string) (user, device string, expires time.Time, err error)
+	Origins        []string              // hosts whose pages may ask, besides its own
+	ClientRate     float64               // requests a second of one user, with a burst of as many; 0 = no limit
+	ClientInFlight int                   // requests under way; 0 = 512
+	Register       prometheus.Registerer // gets the metrics of the endpoints for clients; nil = none
 }
 
 // Public is the handler of the listener that devices reach; ws serves /v1/ws.
 func Public(cfg Config, ws http.Handler) http.Handler {
 	s := newServer(cfg)
+	s.limits, s.metrics = newLimits(cfg.ClientRate, cfg.ClientInFlight), newClientMetrics(cfg.Register)
 	mux := http.NewServeMux()
-	mux.Handle("GET /v1/ws", ws)
-	mux.HandleFunc("/", notFound)
-	s.health(mux)
+	s.handleRoutes(mux, s.publicRoutes(ws))
+	mux.HandleFunc("/", nothingHere)
 	return mux
+}
+
+// publicRoutes are all endpoints of the public listener.
+func (s *server) publicRoutes(ws http.Handler) []route {
+	return append(s.clientRoutes(), route{"GET", "/v1/ws", ws.ServeHTTP}, route{"GET", "/openapi.json", serveOpenAPI},
+		route{"GET", "/healthz", s.healthz}, route{"GET", "/readyz", s.readyz})
 }
 
 // Admin is the handler of the admin listener.
@@ -91,7 +108,8 @@ func Admin(cfg Config) http.Handler {
 	guarded.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 
 	mux := http.NewServeMux()
-	s.health(mux)
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", patient(promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 	mux.Handle("/", s.auth(guarded))
 	return mux
@@ -101,26 +119,30 @@ type server struct {
 	Config
 	tokenSum [sha256.Size]byte
 	creating chan struct{} // one population at a time: each holds a transaction and a COPY open
+
+	limits  *limits // these are the public listener's
+	metrics clientMetrics
+	warned  rate.Sometimes
 }
 
 func newServer(cfg Config) *server {
-	return &server{Config: cfg, tokenSum: sha256.Sum256([]byte(cfg.AdminToken)), creating: make(chan struct{}, 1)}
+	return &server{Config: cfg, tokenSum: sha256.Sum256([]byte(cfg.AdminToken)), creating: make(chan struct{}, 1),
+		warned: rate.Sometimes{Interval: time.Second}}
 }
 
-func (s *server) health(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, map[string]any{"status": "alive", "gateway": s.Gateway})
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.Ready(); err != nil {
-			writeError(w, &apiError{http.StatusServiceUnavailable, "UNAVAILABLE", err.Error()})
-			return
-		}
-		writeJSON(w, http.StatusOK, map[string]any{"status": "ready", "gateway": s.Gateway})
-	})
+func (s *server) healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"status": "alive", "gateway": s.Gateway})
 }
 
-// notFound answers for every path and method that nothing else serves, in the form of all other errors.
+func (s *server) readyz(w http.ResponseWriter, _ *http.Request) {
+	if err := s.Ready(); err != nil {
+		writeError(w, &apiError{http.StatusServiceUnavailable, "UNAVAILABLE", err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"status": "ready", "gateway": s.Gateway})
+}
+
+// notFound answers for every path and method of the admin listener that nothing else serves.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	writeError(w, &apiError{http.StatusNotFound, "NOT_FOUND", "there is nothing at this path for " + r.Method})
 }
