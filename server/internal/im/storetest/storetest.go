@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"imbench/server/internal/im"
 )
@@ -21,6 +22,11 @@ type Fixture interface {
 	Provision(ctx context.Context, users []User, convs []Conv) error
 	// Lock holds the conversation's row as another session would, until release is called.
 	Lock(ctx context.Context, conv string) (release func(), err error)
+	// Age makes everything that was written in the conversation so far, tombstones too, older by this much.
+	Age(ctx context.Context, conv string, by time.Duration) error
+	// SetRetention says for how long the conversation keeps its events; 0 = for ever. A message may be recalled for
+	// two minutes.
+	SetRetention(ctx context.Context, conv string, age time.Duration) error
 }
 
 // User is a user with devices.
@@ -82,6 +88,22 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"recent-lag", recentLag},
 		{"recent-lag-past-member", recentLagPastMember},
 		{"unavailable", unavailable},
+		{"11-recall-window", recallWindow},
+		{"11-recall-not-sender", recallNotSender},
+		{"11-recall-reaches-late-sync", recallReachesLateSync},
+		{"recall-keys", recallKeys},
+		{"recall-outcomes", recallOutcomes},
+		{"recall-concurrently", recallConcurrently},
+		{"recall-locked", recallLocked},
+		{"11-retention-tombstone", retentionTombstone},
+		{"11-retention-while-syncing", retentionWhileSyncing},
+		{"retention-whole-prefixes", retentionPrefix},
+		{"retention-none", retentionNone},
+		{"retention-locked", retentionLocked},
+		{"retention-membership", retentionMembership},
+		{"07-epoch-changed", epochChanged},
+		{"11-restore-raises-epoch", restoreRaisesEpoch},
+		{"09-restored-backup", restoredBackup},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
