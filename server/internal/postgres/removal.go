@@ -25,23 +25,21 @@ func (s *Store) RemovePopulation(ctx context.Context, namespace string) (Populat
 	if err == pgx.ErrNoRows {
 		return n, ErrNoPopulation
 	}
-	// Acknowledgements do not lock their conversation: one that began before a conversation's removal may write its
-	// cursor just after it. So the cursors of each slice are deleted again with the next one, when such statements are
-	// over, and those of the last slice with the users.
+	// Acknowledgements and read reports do not lock their conversation: one that began before a conversation's removal may
+	// write its row just after it. So those of each slice are deleted again with the next one, when such statements are
+	// over. And until they are removed themselves, users may open direct chats: conversations come once more at the end.
 	var before []string
-	for err == nil {
-		var ids []string
-		if ids, err = s.removeSlice(ctx, removeConvSlice, namespace, removeConvs, before, &n); len(ids) == 0 {
-			break
+	for _, sl := range []slice{removeConvSlice, removeUserSlice, removeConvSlice} {
+		for err == nil {
+			var ids []string
+			if ids, err = s.removeSlice(ctx, sl, namespace, before, &n); len(ids) == 0 {
+				break
+			}
+			before = nil
+			if sl.convs {
+				before = ids
+			}
 		}
-		before = ids
-	}
-	for err == nil {
-		var ids []string
-		if ids, err = s.removeSlice(ctx, removeUserSlice, namespace, removeUsers, before, &n); len(ids) == 0 {
-			break
-		}
-		before = nil
 	}
 	if err == nil {
 		_, err = s.pool.Exec(ctx, `DELETE FROM populations WHERE namespace = $1`, namespace)
@@ -54,6 +52,8 @@ func (s *Store) RemovePopulation(ctx context.Context, namespace string) (Populat
 
 // slice is one kind of removal: which rows to lock, and the deletions that follow from their ids ($1).
 type slice struct {
+	convs   bool // the ids are of conversations
+	limit   int  // rows
 	lock    string
 	deletes []deletion
 }
@@ -64,6 +64,7 @@ type deletion struct {
 }
 
 var removeConvSlice = slice{
+	convs: true, limit: removeConvs,
 	lock: `SELECT conv_id FROM conversations WHERE namespace = $1 ORDER BY conv_id LIMIT $2 FOR UPDATE`,
 	deletes: []deletion{
 		{`DELETE FROM user_conversations u USING membership_periods m
@@ -78,7 +79,8 @@ var removeConvSlice = slice{
 }
 
 var removeUserSlice = slice{
-	lock: `SELECT user_id FROM users WHERE namespace = $1 ORDER BY user_id LIMIT $2 FOR UPDATE`,
+	limit: removeUsers,
+	lock:  `SELECT user_id FROM users WHERE namespace = $1 ORDER BY user_id LIMIT $2 FOR UPDATE`,
 	deletes: []deletion{
 		{`DELETE FROM direct_pairs WHERE user_low = ANY ($1)`, nil},
 		// Devices before routes, and both in key order, as ClaimRoutes takes them.
@@ -91,9 +93,9 @@ var removeUserSlice = slice{
 	},
 }
 
-// removeSlice removes one slice in one transaction, and the cursors of the conversations in again; it returns the
-// slice's ids, none when there was nothing left.
-func (s *Store) removeSlice(ctx context.Context, sl slice, ns string, limit int, again []string, n *PopulationCounts) ([]string, error) {
+// removeSlice removes one slice in one transaction, and the cursors and positions of the conversations in again; it
+// returns the slice's ids, none when there was nothing left.
+func (s *Store) removeSlice(ctx context.Context, sl slice, ns string, again []string, n *PopulationCounts) ([]string, error) {
 	var ids []string
 	part := *n // counted for good only with the commit
 	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -101,7 +103,7 @@ func (s *Store) removeSlice(ctx context.Context, sl slice, ns string, limit int,
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'`); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, sl.lock, ns, limit)
+		rows, err := tx.Query(ctx, sl.lock, ns, sl.limit)
 		if err != nil {
 			return err
 		}
@@ -119,7 +121,11 @@ func (s *Store) removeSlice(ctx context.Context, sl slice, ns string, limit int,
 			}
 		}
 		tag, err := tx.Exec(ctx, `DELETE FROM device_cursors WHERE conv_id = ANY ($1)`, again)
+		if err != nil {
+			return err
+		}
 		part.Cursors += tag.RowsAffected()
+		_, err = tx.Exec(ctx, `DELETE FROM read_positions WHERE conv_id = ANY ($1)`, again)
 		return err
 	})
 	if err == nil {
@@ -149,12 +155,13 @@ func (s *Store) ListPopulations(ctx context.Context) ([]Population, error) {
 }
 
 const exportSQL = `
-SELECT e.conv_id, c.epoch, e.seq, e.message_id, e.sender_user, e.sender_device, e.client_msg_id, e.body, e.msg_no, e.created_at
+SELECT e.conv_id, c.epoch, e.seq, e.message_id, e.sender_user, e.sender_device, e.client_msg_id,
+       coalesce(e.body, ''), e.msg_no, e.created_at
 FROM conversations c JOIN events e USING (conv_id)
 WHERE c.namespace = $1 AND e.kind = 'msg' ORDER BY e.conv_id, e.seq`
 
-// ExportLog gives the messages of a namespace in (conv, seq) order to fn, in one snapshot, a row at a time; an error of
-// fn ends it and is returned as it is. Errors: ErrNoPopulation, im.ErrUnavailable.
+// ExportLog gives the messages of a namespace (recalled ones without a body) in (conv, seq) order to fn, in one snapshot,
+// a row at a time; an error of fn ends it and is returned as it is. Errors: ErrNoPopulation, im.ErrUnavailable.
 func (s *Store) ExportLog(ctx context.Context, namespace string, fn func(im.Event) error) error {
 	var own error
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
