@@ -46,7 +46,7 @@ type Event struct {
 	Sender       string // user; messages and recalls only
 	SenderDevice string // the device that is not pushed its own event
 	CMID         string // the sender's idempotency key
-	Body         string
+	Body         string // messages only; "" = its content was recalled
 	User         string // whom a join or leave is about
 	Target       int64  // the seq that a recall points at
 	MsgNo        int64  // messages so far in this conversation, this event included
@@ -192,6 +192,7 @@ type Lag struct {
 // All methods are safe for concurrent use. An error return (as opposed to a result's Err) means that nothing is known
 // of any of the requests; it wraps ErrUnavailable for a database that is away.
 type Store interface {
+	Reads
 	Upkeep
 
 	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
