@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"imbench/server/internal/fault"
 	"imbench/server/internal/token"
 	"imbench/server/wire"
 )
@@ -64,6 +65,7 @@ type config struct {
 	sendMaxBatch int
 	ackWindow    time.Duration
 	busLinger    time.Duration
+	faults       *fault.Set // nil = none
 }
 
 // secretFlags name the files that flags point at; what was read from them is in config.
@@ -129,6 +131,7 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 	c.key = readKey(f, s.keyFile, env)
 	c.readAdminToken(f, s.adminFile, env)
 	c.readTLS(f, &s)
+	c.readFaults(f, env)
 	for host := range strings.SplitSeq(s.origins, ",") {
 		if host = strings.TrimSpace(host); host != "" {
 			c.origins = append(c.origins, host)

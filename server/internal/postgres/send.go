@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"imbench/server/internal/fault"
 	"imbench/server/internal/im"
 )
 
@@ -35,9 +36,12 @@ func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]
 	if len(place) == 0 {
 		return out, nil
 	}
-	rows, err := s.send.Query(ctx, sendSQL, conv, user, dev, cmid, hash, mid, body, wait)
-	if err == nil {
-		err = scanSends(rows, out, place)
+	args := []any{conv, user, dev, cmid, hash, mid, body, wait}
+	var err error
+	if s.cfg.Faults.Has(fault.SendBeforeInsert, fault.SendBeforeCommit) {
+		err = s.sendInSteps(ctx, out, place, args)
+	} else {
+		err = querySends(ctx, s.send, out, place, args)
 	}
 	if err = interpret(err); wait && errors.Is(err, im.ErrBusy) {
 		for _, i := range place {
@@ -51,9 +55,28 @@ func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]
 	return out, nil
 }
 
-// scanSends reads the function's rows; place gives each one's index in out. The results are only valid when the error
-// is nil: the commit has then been confirmed (a statement of its own commits before its last message arrives).
-func scanSends(rows pgx.Rows, out []im.SendResult, place []int) error {
+// sendInSteps is the batch in an explicit transaction, so that it can fail between its steps.
+func (s *Store) sendInSteps(ctx context.Context, out []im.SendResult, place []int, args []any) error {
+	return pgx.BeginFunc(ctx, s.send, func(tx pgx.Tx) error {
+		if err := s.cfg.Faults.At(ctx, fault.SendBeforeInsert); err != nil {
+			return err
+		}
+		if err := querySends(ctx, tx, out, place, args); err != nil {
+			return err
+		}
+		return s.cfg.Faults.At(ctx, fault.SendBeforeCommit)
+	})
+}
+
+// querySends runs the statement and reads its rows; place gives each one's index in out. The results are only valid when
+// the error is nil: the commit has then been confirmed (a statement of its own commits before its last message arrives).
+func querySends(ctx context.Context, on interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}, out []im.SendResult, place []int, args []any) error {
+	rows, err := on.Query(ctx, sendSQL, args...)
+	if err != nil {
+		return err
+	}
 	var ord int64
 	var seq, msgNo *int64
 	var mid *uuid.UUID
@@ -61,7 +84,7 @@ func scanSends(rows pgx.Rows, out []im.SendResult, place []int) error {
 	var epoch *int32
 	var at time.Time
 	var code *string
-	_, err := pgx.ForEachRow(rows, []any{&ord, &seq, &msgNo, &mid, &dup, &epoch, &at, &code}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&ord, &seq, &msgNo, &mid, &dup, &epoch, &at, &code}, func() error {
 		r := &out[place[ord-1]]
 		if code != nil {
 			r.Err = codeError(*code)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"imbench/server/internal/fault"
 	"imbench/server/internal/im"
 	"imbench/server/wire/rawsock"
 )
@@ -29,6 +30,7 @@ type Config struct {
 	StmtTimeout time.Duration // default 10s
 	IdleTimeout time.Duration // of a transaction left open; default 15s
 	GroupLimit  int           // members of a group; default 1000
+	Faults      *fault.Set    // the points within a batch of sends; nil = none
 }
 
 // Store is the durable state on PostgreSQL.
