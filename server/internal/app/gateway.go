@@ -38,8 +38,10 @@ type process struct {
 	bus   *bus.Bus
 	send  *batch.Sender
 	ack   *batch.Acker
+	read  *batch.Marker
 	claim *batch.Claimer
 	gw    *gateway.Gateway
+	acts  *actions
 
 	device, admin   *http.Server
 	deviceL, adminL net.Listener
@@ -127,11 +129,13 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.send = batch.NewSender(p.store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
 		Linger: zeroIsNone(c.sendLinger), Waiters: c.sendConns - c.sendWorkers, OnCommit: p.committed})
 	p.ack = batch.NewAcker(p.store, batch.AckerConfig{Window: zeroIsNone(c.ackWindow)})
+	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Window: zeroIsNone(c.ackWindow)}, OnMoved: p.readMoved})
 	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})
+	p.acts = &actions{store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns)}
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
-		gateway.Deps{Hub: p.hub, Sender: p.send, Acker: p.ack, Routes: p.claim, Reader: p.store,
+		gateway.Deps{Hub: p.hub, Sender: p.send, Acker: p.ack, Marker: p.read, Changer: p.acts, Routes: p.claim, Reader: p.store,
 			Verify: c.key.Verify, AnnounceRoute: p.bus.AnnounceRoute})
 	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
 	p.stopLease = stopLease
@@ -146,7 +150,8 @@ func (p *process) serve() {
 	p.registerMetrics(metrics)
 	cfg := api.Config{Gateway: p.cfg.gatewayID, Environment: p.cfg.environment, Revision: Revision, AdminToken: p.cfg.adminToken,
 		Limits: p.cfg.limits(), Store: p.store, Tokens: p.cfg.key, Metrics: metrics, Ready: p.ready,
-		Drain: func() { p.end(errDrained) }, Log: p.log}
+		Drain: func() { p.end(errDrained) }, Log: p.log, Client: p.acts, Verify: p.cfg.key.Verify, Origins: p.cfg.origins,
+		ClientRate: float64(p.cfg.requestRate), Register: metrics}
 	quiet := log.New(io.Discard, "", 0) // what net/http would log is what outsiders do: broken handshakes, resets
 	p.device = &http.Server{Handler: api.Public(cfg, p.gw), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quiet}
@@ -183,6 +188,15 @@ func (p *process) committed(events []im.Event) {
 	p.bus.AnnounceHeads(heads)
 }
 
+// readMoved tells of read positions that moved, first here, then to the other gateways.
+func (p *process) readMoved(notes []im.ReadNote) {
+	receiver{p.hub}.ReadMoved(notes)
+	p.bus.AnnounceReads(notes)
+}
+
+// maxTurns bounds the recalls, joins and leaves under way and waiting for a locked conversation.
+const maxTurns = 1024
+
 // stopTimeout bounds each step of the shutdown beyond the time given for draining.
 const stopTimeout = 5 * time.Second
 
@@ -210,6 +224,7 @@ func (p *process) stop(drain time.Duration) {
 	if p.send != nil {
 		step("sends", limit, p.send.Close)
 		step("acknowledgements", limit, p.ack.Close)
+		step("read reports", limit, p.read.Close)
 		step("routes", limit, p.claim.Close)
 	}
 	if p.bus != nil {

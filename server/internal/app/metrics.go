@@ -49,9 +49,10 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (s snapshots) batches(m emitter) {
-	send, ack, claim := s.p.send.Stats(), s.p.ack.Stats(), s.p.claim.Stats()
+	send, ack, read, claim := s.p.send.Stats(), s.p.ack.Stats(), s.p.read.Stats(), s.p.claim.Stats()
 	m.batch("send", send.Counters)
 	m.batch("ack", ack.Counters)
+	m.batch("read", read.Counters)
 	m.batch("claim", claim.Claims)
 	m.batch("release", claim.Releases)
 	m.counter("im_events_committed_total", "Messages committed.", float64(send.Rows))
@@ -59,6 +60,10 @@ func (s snapshots) batches(m emitter) {
 	m.counter("im_send_contended_total", "Sends that went through the contended lane.", float64(send.Contended))
 	m.counter("im_send_lock_waits_total", "Calls of the contended lane that ended at the lock timeout.", float64(send.LockWaits))
 	m.counter("im_send_splits_total", "Batches split in halves after an error.", float64(send.Splits))
+	m.counter("im_read_rows_total", "Rows of read positions accepted for writing.", float64(read.Rows))
+	m.gauge("im_changes_waiting", "Recalls, joins and leaves under way or waiting for their turn.", float64(s.p.acts.turns.waiting()))
+	m.counter("im_change_lock_waits_total", "Recalls, joins and leaves that found their conversation locked elsewhere, and tried again.", float64(s.p.acts.turns.busy.Load()))
+	m.counter("im_changes_refused_total", "Recalls, joins and leaves turned away because too many waited.", float64(s.p.acts.turns.refused.Load()))
 	m.counter("im_cursor_rows_total", "Rows of device cursors accepted for writing.", float64(ack.Rows))
 }
 

@@ -23,7 +23,8 @@ type Config struct {
 
 	Requests      float64       // requests a second of one connection, with a burst of as many; 0 = no limit
 	SendsInFlight int           // sends of one connection without an outcome
-	Timeout       time.Duration // of one read of the store, and of a claim
+	AsideInFlight int           // recalls, joins and leaves of one connection without an outcome
+	Timeout       time.Duration // of one read of the store, of a claim, of a recall, join or leave
 
 	Log *slog.Logger
 }
@@ -40,6 +41,7 @@ func Defaults() Config {
 		PerUser:       16,
 		Requests:      200,
 		SendsInFlight: 16,
+		AsideInFlight: 4,
 		Timeout:       10 * time.Second,
 		Log:           slog.Default(),
 	}
@@ -54,7 +56,7 @@ func (c Config) positive() Config {
 			*f[0] = *f[1]
 		}
 	}
-	for _, f := range [][2]*int{{&c.AckEvery, &d.AckEvery}, {&c.SendsInFlight, &d.SendsInFlight}} {
+	for _, f := range [][2]*int{{&c.AckEvery, &d.AckEvery}, {&c.SendsInFlight, &d.SendsInFlight}, {&c.AsideInFlight, &d.AsideInFlight}} {
 		if *f[0] <= 0 {
 			*f[0] = *f[1]
 		}

@@ -30,6 +30,19 @@ type Acker interface {
 	Submit(req im.AckReq, done func(im.AckResult))
 }
 
+// Marker takes read reports; done is called once, from any goroutine, and must not block (batch.Marker).
+type Marker interface {
+	Submit(req im.ReadReq, done func(im.ReadResult))
+}
+
+// Changer does what may have to wait for a conversation's lock, and announces it. The errors are those of im.Upkeep's
+// Recall and im.Store's Join and Leave, but for im.ErrBusy.
+type Changer interface {
+	Recall(ctx context.Context, r im.RecallReq) im.SendResult
+	Join(ctx context.Context, by im.Principal, conv, user string) (int64, error)
+	Leave(ctx context.Context, by im.Principal, conv, user string) (int64, error)
+}
+
 // Routes claims and releases devices' routes (batch.Claimer). Claim's error, or the result's, is im.ErrUnknownDevice,
 // im.ErrStaleInstall or im.ErrUnavailable. Release does not wait.
 type Routes interface {
@@ -38,19 +51,22 @@ type Routes interface {
 }
 
 // Reader answers what is read at once (im.Store). Sync's errors are im.ErrNotMember, im.ErrEpochChanged and
-// im.ErrBadRequest; any other means that nothing is known.
+// im.ErrBadRequest, Fetch's im.ErrNotMember, im.ErrCursorAhead and im.ErrExpired; any other means that nothing is known.
 type Reader interface {
 	Sync(ctx context.Context, r im.SyncReq) (im.Page, error)
 	Convs(ctx context.Context, p im.Principal, after string, limit int) (list []im.ConvState, more bool, err error)
+	Fetch(ctx context.Context, p im.Principal, conv string, seq int64) (im.Event, error)
 }
 
 // Deps is what a Gateway stands on.
 type Deps struct {
-	Hub    *hub.Hub
-	Sender Sender
-	Acker  Acker
-	Routes Routes
-	Reader Reader
+	Hub     *hub.Hub
+	Sender  Sender
+	Acker   Acker
+	Marker  Marker
+	Changer Changer
+	Routes  Routes
+	Reader  Reader
 	// Verify reads a bearer token (token.Key.Verify).
 	Verify func(text string) (user, device string, expires time.Time, err error)
 	// AnnounceRoute tells other gateways of a claimed route (bus.Bus.AnnounceRoute); nil = there are none. It must not
@@ -72,7 +88,7 @@ type Gateway struct {
 	mu        sync.Mutex
 	draining  bool
 	addresses map[string]int // connections by address, if they are limited
-	readers   sync.WaitGroup // grows under mu and only while not draining
+	readers   sync.WaitGroup // grows under mu and only while not draining, or by who is in it
 }
 
 // New makes a gateway; it starts nothing before the first connection. Drain ends it.

@@ -225,7 +225,7 @@ func TestErrorsOfRequests(t *testing.T) {
 	set := func(err error) {
 		h.backend.mu.Lock()
 		defer h.backend.mu.Unlock()
-		h.backend.sendErr, h.backend.ackErr, h.backend.pageErr = err, err, err
+		h.backend.sendErr, h.backend.ackErr, h.backend.pageErr, h.backend.change = err, err, err, err
 	}
 	expect(`{"t":"ping","rid":"1","x":2}`, wire.BadRequest)
 	expect(`{"t":"hello","rid":"1","device":"a1","install":1}`, wire.BadRequest)
@@ -234,11 +234,14 @@ func TestErrorsOfRequests(t *testing.T) {
 		im.ErrNotMember: wire.NotMember, im.ErrAlreadyMember: wire.AlreadyMember, im.ErrIdempotencyMismatch: wire.IdempotencyMismatch,
 		im.ErrExpired: wire.Expired, im.ErrCursorAhead: wire.CursorAhead, im.ErrStaleInstall: wire.StaleInstall, im.ErrEpochChanged: wire.EpochChanged,
 		im.ErrGroupFull: wire.GroupFull, im.ErrTooLarge: wire.TooLarge, im.ErrBadRequest: wire.BadRequest, im.ErrRateLimited: wire.RateLimited,
+		im.ErrNotSender: wire.NotSender, im.ErrRecallWindow: wire.RecallWindow,
 		im.ErrUnavailable: wire.Unavailable, im.ErrBusy: wire.Unavailable, context.DeadlineExceeded: wire.Unavailable,
 	} {
 		set(fmt.Errorf("secret detail: %w", err))
 		for _, request := range []string{`{"t":"send","rid":"1","conv":"c","cmid":"k","body":"b"}`, `{"t":"ack","rid":"1","conv":"c","seq":1}`,
-			`{"t":"sync","rid":"1","conv":"c","after":1}`, `{"t":"convs","rid":"1"}`} {
+			`{"t":"sync","rid":"1","conv":"c","after":1}`, `{"t":"convs","rid":"1"}`, `{"t":"fetch","rid":"1","conv":"c","seq":1}`,
+			`{"t":"read","rid":"1","conv":"c","seq":1}`, `{"t":"recall","rid":"1","conv":"c","seq":1,"cmid":"k"}`,
+			`{"t":"join","rid":"1","conv":"c","user":"u"}`, `{"t":"leave","rid":"1","conv":"c","user":"u"}`} {
 			expect(request, code)
 		}
 	}

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -39,6 +40,10 @@ type backend struct {
 	released []im.Route
 	routes   []string // announced
 	syncs    []im.SyncReq
+	event    im.Event // what fetch gives, or pageErr
+	changes  []string
+	change   error         // outcome of recalls, joins and leaves
+	gate     chan struct{} // if set, they wait for it
 }
 
 // seen is what was asked so far. A reply that came through a socket does not order memory: hence the lock.
@@ -49,11 +54,13 @@ func (b *backend) seen() (s struct {
 	released []im.Route
 	routes   []string
 	syncs    []im.SyncReq
+	changes  []string
 }) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s.sends, s.hold, s.claims, s.released = slices.Clone(b.sends), slices.Clone(b.hold), slices.Clone(b.claims), slices.Clone(b.released)
 	s.routes, s.syncs = slices.Clone(b.routes), slices.Clone(b.syncs)
+	s.changes = slices.Clone(b.changes)
 	return s
 }
 
@@ -78,6 +85,58 @@ func (a acker) Submit(req im.AckReq, done func(im.AckResult)) {
 	err := a.b.ackErr
 	a.b.mu.Unlock()
 	go done(im.AckResult{Delivered: req.Seq, Err: err}) // waited for by whoever reads the reply
+}
+
+type marker struct{ b *backend }
+
+func (m marker) Submit(req im.ReadReq, done func(im.ReadResult)) {
+	m.b.mu.Lock()
+	err := m.b.ackErr
+	m.b.mu.Unlock()
+	go done(im.ReadResult{Read: req.Seq, Unread: 10 - req.Seq, Moved: true, Err: err}) // waited for by whoever reads the reply
+}
+
+func (b *backend) Recall(ctx context.Context, r im.RecallReq) im.SendResult {
+	seq, err := b.changed(ctx, fmt.Sprintf("recall %+v", r))
+	return im.SendResult{Seq: seq, Dup: r.CMID == "again", Epoch: 1, Err: err}
+}
+
+func (b *backend) Join(ctx context.Context, by im.Principal, conv, user string) (int64, error) {
+	return b.changed(ctx, fmt.Sprintf("join %+v %s %s", by, conv, user))
+}
+
+func (b *backend) Leave(ctx context.Context, by im.Principal, conv, user string) (int64, error) {
+	return b.changed(ctx, fmt.Sprintf("leave %+v %s %s", by, conv, user))
+}
+
+func (b *backend) changed(ctx context.Context, what string) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if gate := b.gate; gate != nil {
+		b.mu.Unlock()
+		select {
+		case <-gate:
+		case <-ctx.Done():
+		}
+		b.mu.Lock()
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
+		}
+	}
+	b.changes = append(b.changes, what)
+	if b.change != nil {
+		return 0, b.change
+	}
+	b.seq++
+	return b.seq, nil
+}
+
+func (b *backend) Fetch(_ context.Context, p im.Principal, conv string, seq int64) (im.Event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ev := b.event
+	ev.Conv, ev.Seq = conv, seq
+	return ev, b.pageErr
 }
 
 func (b *backend) Claim(_ context.Context, c im.RouteClaim) (im.RouteResult, error) {
@@ -164,7 +223,7 @@ func newHouse(t testing.TB, change func(*Config)) *house {
 	if change != nil {
 		change(&cfg)
 	}
-	h.gw = New(cfg, Deps{Hub: h.hub, Sender: h.backend, Acker: acker{h.backend}, Routes: h.backend, Reader: h.backend, Verify: verify,
+	h.gw = New(cfg, Deps{Hub: h.hub, Sender: h.backend, Acker: acker{h.backend}, Marker: marker{h.backend}, Changer: h.backend, Routes: h.backend, Reader: h.backend, Verify: verify,
 		AnnounceRoute: func(device string, generation int64) {
 			h.backend.mu.Lock()
 			defer h.backend.mu.Unlock()

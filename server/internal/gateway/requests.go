@@ -2,11 +2,10 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
+	"imbench/server/internal/im/imwire"
 	"imbench/server/wire"
 )
 
@@ -25,6 +24,12 @@ func (s *session) handle(req *wire.Request) {
 		aside(func() { s.sync(req) })
 	case wire.TConvs:
 		aside(func() { s.convs(req) })
+	case wire.TFetch:
+		aside(func() { s.fetch(req) })
+	case wire.TRead:
+		s.mark(req)
+	case wire.TRecall, wire.TJoin, wire.TLeave:
+		s.change(req)
 	default:
 		s.note(req)
 	}
@@ -83,6 +88,64 @@ func (s *session) ack(req *wire.Request) {
 	})
 }
 
+// mark hands a read report on; who else is to know of it is told by whoever writes it.
+func (s *session) mark(req *wire.Request) {
+	rid, conv := req.RID, req.Conv
+	s.g.deps.Marker.Submit(im.ReadReq{From: s.me, Conv: conv, Seq: req.Seq, Epoch: req.Epoch}, func(r im.ReadResult) {
+		if r.Err != nil {
+			s.fail(rid, r.Err)
+			return
+		}
+		s.conn.Reply(&wire.Frame{T: wire.TReaded, RID: rid, Conv: conv, Read: r.Read, Unread: r.Unread})
+	})
+}
+
+// change has a recall, join or leave done beside the reader. Drain waits for it as for the reader.
+func (s *session) change(req *wire.Request) {
+	if s.asideInFlight.Add(1) > int32(s.g.cfg.AsideInFlight) {
+		s.asideInFlight.Add(-1)
+		s.fail(req.RID, im.ErrRateLimited)
+		return
+	}
+	s.g.readers.Go(func() {
+		f, err := s.changed(req)
+		s.asideInFlight.Add(-1)
+		if err != nil {
+			s.fail(req.RID, err)
+			return
+		}
+		s.conn.ReplyNow(f)
+	})
+}
+
+func (s *session) changed(req *wire.Request) (f *wire.Frame, err error) {
+	ctx, cancel := s.reading()
+	defer cancel()
+	f = &wire.Frame{T: wire.TSent, RID: req.RID, Conv: req.Conv}
+	switch req.T {
+	case wire.TRecall:
+		r := s.g.deps.Changer.Recall(ctx, im.RecallReq{From: s.me, Conv: req.Conv, Seq: req.Seq, CMID: req.CMID})
+		f.Seq, f.MID, f.Dup, f.Epoch, err = r.Seq, r.MID, r.Dup, r.Epoch, r.Err
+	case wire.TJoin:
+		f.Seq, err = s.g.deps.Changer.Join(ctx, s.me, req.Conv, req.User)
+	default:
+		f.Seq, err = s.g.deps.Changer.Leave(ctx, s.me, req.Conv, req.User)
+	}
+	return f, err
+}
+
+func (s *session) fetch(req *wire.Request) {
+	ctx, cancel := s.reading()
+	defer cancel()
+	ev, err := s.g.deps.Reader.Fetch(ctx, s.me, req.Conv, req.Seq)
+	if err != nil {
+		s.fail(req.RID, err)
+		return
+	}
+	s.conn.ReplyNow(&wire.Frame{T: wire.TEvent, RID: req.RID, Ev: imwire.Event(&ev)})
+	s.conn.WaitRoom(s.g.ctx)
+}
+
 func (s *session) sync(req *wire.Request) {
 	ctx, cancel := s.reading()
 	defer cancel()
@@ -95,7 +158,7 @@ func (s *session) sync(req *wire.Request) {
 		NextAfter: page.NextAfter, HasMore: page.HasMore, Epoch: page.Epoch, Events: make([]wire.Event, 0, len(page.Events))}
 	size := 512 // the frame without its events
 	for i := range page.Events {
-		e := hub.WireEvent(&page.Events[i])
+		e := imwire.Event(&page.Events[i])
 		if size += wire.EventBound(&e); size > wire.MaxReply && i > 0 {
 			f.HasMore, f.NextAfter = true, page.Events[i-1].Seq
 			break
@@ -130,50 +193,14 @@ func (s *session) convs(req *wire.Request) {
 	s.conn.WaitRoom(s.g.ctx)
 }
 
-// reading is the context of one read of the store.
+// reading is the context of one read of the store, or of one change.
 func (s *session) reading() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.g.ctx, s.g.cfg.Timeout)
 }
 
-// codes gives each domain error its code. What is not here is a failure of ours: the outcome is unknown.
-var codes = []struct {
-	err  error
-	code wire.Code
-}{
-	{im.ErrNotMember, wire.NotMember},
-	{im.ErrAlreadyMember, wire.AlreadyMember},
-	{im.ErrIdempotencyMismatch, wire.IdempotencyMismatch},
-	{im.ErrExpired, wire.Expired},
-	{im.ErrCursorAhead, wire.CursorAhead},
-	{im.ErrStaleInstall, wire.StaleInstall},
-	{im.ErrEpochChanged, wire.EpochChanged},
-	{im.ErrGroupFull, wire.GroupFull},
-	{im.ErrTooLarge, wire.TooLarge},
-	{im.ErrBadRequest, wire.BadRequest},
-	{im.ErrRateLimited, wire.RateLimited},
-}
-
-// CodeOf is the wire's code for an error of the domain, and the sentence that a client may see.
-func CodeOf(err error) (wire.Code, string) {
-	for _, c := range codes {
-		if errors.Is(err, c.err) {
-			return c.code, c.err.Error()
-		}
-	}
-	return wire.Unavailable, sentence(wire.Unavailable)
-}
-
-// sentence is the text of a code whose error is at hand in no other form.
-func sentence(code wire.Code) string {
-	if code == wire.StaleInstall {
-		return im.ErrStaleInstall.Error()
-	}
-	return im.ErrUnavailable.Error()
-}
-
 // fail answers a request with an error. It may be called from any goroutine.
 func (s *session) fail(rid string, err error) {
-	code, message := CodeOf(err)
+	code, message := imwire.CodeOf(err)
 	s.g.metrics.errors.WithLabelValues(string(code)).Inc()
 	f := &wire.Frame{T: wire.TError, RID: rid, Code: code, Message: message}
 	switch code {

@@ -15,7 +15,7 @@ import (
 	"imbench/server/wire"
 )
 
-// session is the reading half of a connection. Its fields belong to the reader's goroutine, but for inFlight.
+// session is the reading half of a connection. Its fields belong to the reader's goroutine, but for inFlight and asideInFlight.
 type session struct {
 	g       *Gateway
 	ws      *websocket.Conn
@@ -24,8 +24,9 @@ type session struct {
 	expires time.Time
 	addr    string
 
-	generation int64 // of the claimed route; 0 = none was
-	inFlight   atomic.Int32
+	generation    int64 // of the claimed route; 0 = none was
+	inFlight      atomic.Int32
+	asideInFlight atomic.Int32
 
 	tokens float64 // requests that may still be made at the time filled
 	filled time.Time
@@ -205,11 +206,11 @@ func (s *session) hello(req *wire.Request) bool {
 		s.turnAway("unauthorised", req.RID, wire.BadRequest, "no such device", wire.CloseUnauthorised, "")
 		return false
 	case errors.Is(err, im.ErrStaleInstall):
-		s.turnAway("unauthorised", req.RID, wire.StaleInstall, sentence(wire.StaleInstall), wire.CloseUnauthorised, "stale install")
+		s.turnAway("unauthorised", req.RID, wire.StaleInstall, im.ErrStaleInstall.Error(), wire.CloseUnauthorised, "stale install")
 		return false
 	case err != nil:
 		g.unavailable(err)
-		s.turnAway("unavailable", req.RID, wire.Unavailable, sentence(wire.Unavailable), wire.CloseNotAdmitted, g.retryReason())
+		s.turnAway("unavailable", req.RID, wire.Unavailable, im.ErrUnavailable.Error(), wire.CloseNotAdmitted, g.retryReason())
 		return false
 	}
 	s.generation = generation
