@@ -56,7 +56,7 @@ func BenchmarkFanout(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e.load(infos[0], members)
+	e.load(&h.registry, infos[0], members)
 	ev := im.Event{Conv: "g", Seq: members, Kind: im.KindMsg, MID: strings.Repeat("m", 36), Sender: "u0", CMID: strings.Repeat("k", 36),
 		Body: strings.Repeat("x", 200), At: time.Now()}
 	wireEvent := WireEvent(&ev)
@@ -76,13 +76,13 @@ func BenchmarkFanout(b *testing.B) {
 		}
 		t1 := threadCPU(b)
 		ev.Seq++
-		e.apply(&ev)
+		e.apply(&h.registry, &ev)
 		s.deliverEvent(e, &ev, h.now())
 		s.flush()
 		t2 := threadCPU(b)
 		for range 4 {
 			ev.Seq++
-			e.apply(&ev)
+			e.apply(&h.registry, &ev)
 			s.deliverEvent(e, &ev, h.now())
 		}
 		s.flush()

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"imbench/server/internal/im"
@@ -12,10 +13,11 @@ import (
 type plan struct {
 	*work
 	e      *entry
-	lo     int64 // first seq to fan out; > to: nothing
+	lo     int64 // first seq to fan out; > to: nothing. What the entry says was fanned out is left out
 	gap    bool  // too far ahead: one hint for everything
 	unread bool  // nobody is here to whom events could be told, so that they are not read
 	known  bool  // e's members are valid at lo (at to, for a gap)
+	since  int64 // > 0: what was passed over from here on was so on the word of members that are no longer believed
 }
 
 // round fans out one bounded part of what waited: first it reads in bulk what is missing, with one call for members and
@@ -45,26 +47,39 @@ func (s *shard) round(ctx context.Context, list []*work) error {
 	return nil
 }
 
-// plan decides what is to be fanned out: after last, or, without one, from what was announced on.
+// plan decides what is to be fanned out: what was announced, from last on, and, as another gateway's announcement may
+// come after this one's own later commit, what lies closely before first.
 func (s *shard) plan(w *work) plan {
 	p := plan{work: w, e: s.cache.get(w.conv)}
 	if p.e != nil && w.reload {
-		p.e.hi = 0
+		if p.e.hi > 0 && p.e.hi < p.e.last {
+			p.since = p.e.hi + 1
+		} else {
+			p.e.forget(&s.hub.registry)
+		}
 	}
 	if w.to == 0 {
 		p.lo = 1
 		return p
 	}
-	p.lo = w.from
 	if p.e == nil {
 		p.e = s.cache.add(w.conv)
-	} else if p.e.last > 0 {
-		p.lo = p.e.last + 1
 	}
-	if p.gap = w.to-p.lo >= int64(s.hub.cfg.MaxGap); p.gap {
+	p.lo = w.from
+	next, most := w.from, int64(s.hub.cfg.MaxGap)
+	if e := p.e; e.last > 0 {
+		next, p.lo = e.last+1, e.last+1
+		if late := e.first - w.from; late > 0 && late < most && w.to-next < most {
+			p.lo = w.from
+			w.to = max(w.to, e.first-1)
+		}
+	}
+	switch p.gap = w.to-next >= most; {
+	case p.since > 0:
+	case p.gap:
 		p.known = p.e.hi >= w.to && p.e.lo <= w.to
-	} else {
-		p.known = p.e.valid(p.lo)
+	default:
+		p.known = p.e.valid(p.lo) && (p.lo == next || p.e.hi >= p.e.last)
 	}
 	s.skipUnheard(&p)
 	return p
@@ -72,40 +87,53 @@ func (s *shard) plan(w *work) plan {
 
 // start is the first seq whose members must be known.
 func (p *plan) start() int64 {
-	if p.gap {
+	switch {
+	case p.since > 0 && p.pending():
+		return min(p.since, p.lo)
+	case p.since > 0:
+		return p.since
+	case p.gap:
 		return p.to
 	}
 	return p.lo
 }
+
+// lacksMembers says whether the members must be read.
+func (p *plan) lacksMembers() bool { return p.since > 0 || p.pending() && !p.known }
 
 // pending says whether there is anything to fan out.
 func (p *plan) pending() bool { return p.to >= p.lo && p.to > 0 && !p.unread }
 
 // skipUnheard spares the reads for a conversation none of whose members, as last known, is connected here. Its
 // validity ends there: when one of them is, the members are read again. Someone who joined within what was skipped is
-// announced as a change of members; should that be lost, the sweep finds what he was not told.
+// announced as a change of members, before the event or after it (tellJoined); should that be lost, he is told by the
+// next event.
 func (s *shard) skipUnheard(p *plan) {
-	if !p.pending() || p.e.hi == 0 || len(p.events) > 0 && p.known {
+	if !p.pending() || p.e.hi == 0 || p.since > 0 || len(p.events) > 0 && p.known || s.heard(p.e, p.lo) {
 		return
 	}
+	p.unread = true
+	p.e.done(p.lo, p.to)
+	s.hub.metrics.skips.Add(1)
+}
+
+// heard says whether someone is connected here who is a member as far as known, or was at from or later.
+func (s *shard) heard(e *entry, from int64) (heard bool) {
 	r := &s.hub.registry
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for i := range p.e.periods {
-		if q := &p.e.periods[i]; (q.To == 0 || q.To >= p.lo) && r.users[q.User] != nil {
-			return
-		}
-	}
-	p.unread = true
-	p.e.last = p.to
-	s.hub.metrics.skips.Add(1)
+	e.each(from, math.MaxInt64, func(u *user) bool {
+		heard = u.conns != nil
+		return !heard
+	})
+	return heard
 }
 
 // readMembers loads the periods of all conversations that are not known, in one call.
 func (s *shard) readMembers(ctx context.Context, plans []plan) error {
 	var ranges []im.SeqRange
 	for i := range plans {
-		if p := &plans[i]; p.pending() && !p.known {
+		if p := &plans[i]; p.lacksMembers() {
 			ranges = append(ranges, im.SeqRange{Conv: p.conv, From: p.start(), To: p.to})
 		}
 	}
@@ -123,14 +151,20 @@ func (s *shard) readMembers(ctx context.Context, plans []plan) error {
 	}
 	for i := range plans {
 		p := &plans[i]
-		if !p.pending() || p.known {
+		if !p.lacksMembers() {
 			continue
 		}
-		if info := byConv[p.conv]; info != nil {
-			p.e.load(*info, p.start())
-			p.known = true
-		} else {
-			p.e.hi, p.e.periods, p.unread = 0, nil, true // the conversation is gone
+		info := byConv[p.conv]
+		if info == nil { // the conversation is gone
+			p.e.forget(&s.hub.registry)
+			p.unread, p.since = true, 0
+			continue
+		}
+		p.e.load(&s.hub.registry, *info, p.start())
+		p.known = true
+		if p.since > 0 {
+			s.tellJoined(p)
+			p.since = 0
 		}
 	}
 	return nil
@@ -149,14 +183,10 @@ func (s *shard) readEvents(ctx context.Context, plans []plan) error {
 		next := p.lo
 		for j := range p.events {
 			seq := p.events[j].Seq
-			if seq > next {
-				ranges = append(ranges, im.SeqRange{Conv: p.conv, From: next, To: seq - 1})
-			}
+			ranges = p.lacks(ranges, next, seq-1)
 			next = max(next, seq+1)
 		}
-		if next <= p.to {
-			ranges = append(ranges, im.SeqRange{Conv: p.conv, From: next, To: p.to})
-		}
+		ranges = p.lacks(ranges, next, p.to)
 	}
 	if len(ranges) == 0 {
 		return nil
@@ -182,17 +212,29 @@ func (s *shard) readEvents(ctx context.Context, plans []plan) error {
 	return nil
 }
 
+// lacks adds what of from..to must be read: what was fanned out before need not.
+func (p *plan) lacks(ranges []im.SeqRange, from, to int64) []im.SeqRange {
+	if e := p.e; e.last > 0 && from <= e.last && to >= e.first {
+		ranges = p.lacks(ranges, from, e.first-1)
+		from = e.last + 1
+	}
+	if from <= to {
+		ranges = append(ranges, im.SeqRange{Conv: p.conv, From: from, To: to})
+	}
+	return ranges
+}
+
 // deliver fans out one conversation.
 func (s *shard) deliver(p *plan) {
 	if p.pending() {
 		if p.gap {
 			s.hub.metrics.gapHints.Add(1)
 			s.hintAll(p.e, p.to, "")
-			p.e.last = p.to
 		} else {
 			s.deliverEvents(p)
 		}
-		p.e.compact(p.e.last)
+		p.e.done(p.lo, p.to)
+		p.e.compact(&s.hub.registry, p.e.last)
 	}
 	if len(p.lags) > 0 {
 		s.tellLagging(p)
@@ -209,22 +251,25 @@ func (s *shard) deliverEvents(p *plan) {
 		if ev.Seq < p.lo || ev.Seq > p.to {
 			continue
 		}
-		if !e.apply(ev) {
+		if !e.apply(&s.hub.registry, ev) {
 			break // an event is missing (retention removed it): read the members again next time
 		}
-		s.deliverEvent(e, ev, p.at)
+		if !e.told(ev.Seq) {
+			s.deliverEvent(e, ev, p.at)
+		}
 	}
 	if e.hi < p.to {
-		e.hi = 0
+		e.forget(&s.hub.registry)
 	}
-	e.last = p.to
 }
 
 // deliverEvent gives one event to the devices of the members at its seq.
 func (s *shard) deliverEvent(e *entry, ev *im.Event, at int64) {
 	n := e.count(ev.Seq)
 	if s.hinted(e, n) {
-		s.hint(e, ev.Seq, n, ev.SenderDevice)
+		if ev.Seq > e.last || ev.Kind == im.KindLeave { // else all have a later hint
+			s.hint(e, ev.Seq, n, ev.SenderDevice)
+		}
 		return
 	}
 	var f *frame
@@ -241,7 +286,7 @@ func (s *shard) deliverEvent(e *entry, ev *im.Event, at int64) {
 
 // hinted says whether a conversation of n members is hinted rather than pushed.
 func (s *shard) hinted(e *entry, n int) bool {
-	return e.mode == im.Pull || (s.hub.cfg.HintAbove > 0 && n > s.hub.cfg.HintAbove)
+	return e.pull || (s.hub.cfg.HintAbove > 0 && n > s.hub.cfg.HintAbove)
 }
 
 // receivers lists the connections of the members at seq but the one device. The list is valid until the next call.
@@ -249,15 +294,14 @@ func (s *shard) receivers(e *entry, seq int64, but string) []*Conn {
 	r := &s.hub.registry
 	list := s.scratch[:0]
 	r.mu.RLock()
-	for i := range e.periods {
-		if p := &e.periods[i]; contains(p, seq) {
-			for c := r.users[p.User]; c != nil; c = c.next {
-				if but == "" || c.peer.Device != but {
-					list = append(list, c)
-				}
+	e.each(seq, seq, func(u *user) bool {
+		for c := u.conns; c != nil; c = c.next {
+			if but == "" || c.peer.Device != but {
+				list = append(list, c)
 			}
 		}
-	}
+		return true
+	})
 	r.mu.RUnlock()
 	s.scratch = list
 	return list

@@ -57,10 +57,15 @@ func (s *shard) hintAll(e *entry, seq int64, but string) { s.hint(e, seq, e.coun
 
 // hint tells the n members at seq that the conversation reaches to seq. Above a size only those who look at it are told.
 func (s *shard) hint(e *entry, seq int64, n int, but string) {
+	s.hintEach(e, s.receivers(e, seq, but), seq, n)
+}
+
+// hintEach tells these devices of a conversation of n members that it reaches to seq.
+func (s *shard) hintEach(e *entry, list []*Conn, seq int64, n int) {
 	cfg := &s.hub.cfg
 	openOnly := cfg.OpenOnlyAbove > 0 && n > cfg.OpenOnlyAbove
 	var f *frame
-	for _, c := range s.receivers(e, seq, but) {
+	for _, c := range list {
 		if openOnly && !c.looksAt(e.conv) {
 			continue
 		}
@@ -76,6 +81,33 @@ func (s *shard) hint(e *entry, seq int64, n int, but string) {
 		mark, now := c.pushHint(f)
 		s.pushed(c, mark, now)
 	}
+}
+
+// tellJoined hints those who joined within what was passed over because nobody who was thought to be a member was here:
+// their change of members came after the event. The others were not here then, and learned of it from convs.
+func (s *shard) tellJoined(p *plan) {
+	e, head := p.e, max(p.to, p.e.last)
+	r := &s.hub.registry
+	list := s.scratch[:0]
+	add := func(u *user) {
+		for c := u.conns; c != nil; c = c.next {
+			list = append(list, c)
+		}
+	}
+	r.mu.RLock()
+	for _, m := range e.members {
+		if m.from >= p.since && m.from <= e.last {
+			add(m.user)
+		}
+	}
+	for _, q := range e.ended {
+		if q.from >= p.since && q.from <= e.last {
+			add(q.user)
+		}
+	}
+	r.mu.RUnlock()
+	s.scratch = list
+	s.hintEach(e, list, head, len(e.members))
 }
 
 // looksAt says whether the device has the conversation open.

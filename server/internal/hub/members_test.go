@@ -11,14 +11,25 @@ import (
 	"imbench/server/internal/im"
 )
 
-// membersAt lists the members at seq, as an entry sees them.
+// membersAt lists the members at seq, as the log has them.
 func membersAt(periods []im.Period, seq int64) string {
 	var users []string
-	for i := range periods {
-		if contains(&periods[i], seq) {
-			users = append(users, periods[i].User)
+	for _, p := range periods {
+		if p.From <= seq && (p.To == 0 || seq <= p.To) {
+			users = append(users, p.User)
 		}
 	}
+	slices.Sort(users)
+	return strings.Join(users, " ")
+}
+
+// members lists those at seq, as an entry has them.
+func members(e *entry, seq int64) string {
+	var users []string
+	e.each(seq, seq, func(u *user) bool {
+		users = append(users, u.id)
+		return true
+	})
 	slices.Sort(users)
 	return strings.Join(users, " ")
 }
@@ -54,38 +65,51 @@ func TestMembersAgainstTheLog(t *testing.T) {
 		}
 		from := rapid.Int64Range(1, at).Draw(t, "from")
 		infos, _ := past.ConvInfos(t.Context(), []im.SeqRange{{Conv: "c", From: from}})
+		r := newRegistry()
 		e := &entry{conv: "c"}
-		e.load(infos[0], from)
+		e.load(&r, infos[0], from)
 		for seq := from; seq <= head; seq++ {
-			if !e.valid(seq) || !e.apply(&log[seq-1]) {
+			if !e.valid(seq) || !e.apply(&r, &log[seq-1]) {
 				t.Fatalf("seq %d follows %d..%d and is refused", seq, e.lo, e.hi)
 			}
-			if got, want := membersAt(e.periods, seq), membersAt(m.convs["c"].periods, seq); got != want {
+			if got, want := members(e, seq), membersAt(m.convs["c"].periods, seq); got != want {
 				t.Fatalf("members at %d: %q, want %q", seq, got, want)
 			}
-			if e.count(seq) != len(strings.Fields(membersAt(e.periods, seq))) {
+			if e.count(seq) != len(strings.Fields(members(e, seq))) {
 				t.Fatal("count")
 			}
-			e.compact(seq)
+			e.compact(&r, seq)
 		}
-		if e.valid(head+2) || e.valid(e.lo-1) || e.apply(&im.Event{Seq: head + 2}) {
+		if e.valid(head+2) || e.valid(e.lo-1) || e.apply(&r, &im.Event{Seq: head + 2}) {
 			t.Fatal("a gap was not noticed")
+		}
+		refs := 0
+		for _, u := range r.users {
+			refs += u.refs
+		}
+		if refs != len(e.members)+len(e.ended) {
+			t.Fatalf("%d references for %d open and %d ended periods", refs, len(e.members), len(e.ended))
+		}
+		e.forget(&r)
+		if len(r.users) != 0 {
+			t.Fatalf("forgotten, and still known: %v", r.users)
 		}
 	})
 }
 
 func TestCompactKeepsWhatIsStillAsked(t *testing.T) {
+	r := newRegistry()
 	e := &entry{}
-	e.load(im.ConvInfo{Head: 1, Periods: []im.Period{{User: "stays", From: 1}}}, 1)
+	e.load(&r, im.ConvInfo{Head: 1, Periods: []im.Period{{User: "stays", From: 1}}}, 1)
 	for seq := int64(2); seq < 500; seq += 2 {
-		e.apply(&im.Event{Kind: im.KindJoin, User: "guest", Seq: seq})
-		e.apply(&im.Event{Kind: im.KindLeave, User: "guest", Seq: seq + 1})
-		e.compact(seq + 1)
+		e.apply(&r, &im.Event{Kind: im.KindJoin, User: "guest", Seq: seq})
+		e.apply(&r, &im.Event{Kind: im.KindLeave, User: "guest", Seq: seq + 1})
+		e.compact(&r, seq+1)
 	}
-	if len(e.periods) > maxClosed+2 || e.closed > maxClosed+1 {
-		t.Fatalf("%d periods, %d closed", len(e.periods), e.closed)
+	if len(e.members) > 2 || len(e.ended) > maxEnded+1 {
+		t.Fatalf("%d open periods, %d ended", len(e.members), len(e.ended))
 	}
-	if got := membersAt(e.periods, e.hi); got != "guest stays" {
+	if got := members(e, e.hi); got != "guest stays" {
 		t.Fatalf("members at the last leave: %q", got)
 	}
 	if e.valid(100) {
@@ -96,7 +120,8 @@ func TestCompactKeepsWhatIsStillAsked(t *testing.T) {
 // The cache stays within both limits, evicts the least recently used, and counts right.
 func TestCacheIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := newCache(8, 40)
+		r := newRegistry()
+		c := newCache(&r, 8, 40)
 		var order []string // most recently used last
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			conv := fmt.Sprint("c", rapid.IntRange(0, 12).Draw(t, "conv"))
@@ -108,17 +133,24 @@ func TestCacheIsBounded(t *testing.T) {
 				e = c.add(conv)
 			}
 			order = append(slices.DeleteFunc(order, func(s string) bool { return s == conv }), conv)
-			e.periods = make([]im.Period, rapid.IntRange(0, 15).Draw(t, "periods"))
+			info := im.ConvInfo{Conv: conv, Head: 99}
+			for i := range rapid.Int64Range(0, 15).Draw(t, "periods") {
+				info.Periods = append(info.Periods, im.Period{User: fmt.Sprint("u", i%5), From: i + 1, To: (i % 2) * (i + 1)})
+			}
+			e.load(&r, info, 1)
 			c.resized(e)
 			for len(order) > len(c.entries) {
 				order = order[1:]
 			}
-			total := 0
-			for _, e := range c.entries {
-				total += len(e.periods)
+			total, refs := 0, 0
+			for _, u := range r.users {
+				refs += u.refs
 			}
-			if total != c.periods || len(c.entries) > 8 || (total > 40 && len(c.entries) > 1) {
-				t.Fatalf("%d periods counted as %d in %d entries", total, c.periods, len(c.entries))
+			for _, e := range c.entries {
+				total += len(e.members) + len(e.ended)
+			}
+			if total != c.periods || total != refs || len(c.entries) > 8 || (total > 40 && len(c.entries) > 1) {
+				t.Fatalf("%d periods counted as %d, %d references, in %d entries", total, c.periods, refs, len(c.entries))
 			}
 		}
 	})

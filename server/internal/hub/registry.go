@@ -1,18 +1,57 @@
 package hub
 
 import (
+	"strings"
 	"sync"
 
 	"imbench/server/wire"
 )
 
-// registry knows the connections of this process: all of them, by device, and by user (a list through Conn.next).
+// registry knows the connections of this process: all of them, by device, and by user. Of the users it knows those too
+// who are members of a cached conversation, so that the fan-out need not look them up.
 type registry struct {
 	mu      sync.RWMutex
 	all     map[int64]*Conn
 	devices map[string]*Conn
-	users   map[string]*Conn
+	users   map[string]*user
 	claims  map[string]*claim
+}
+
+// user is someone with a connection or a cached membership; all that concerns him is under the registry's lock but id,
+// which does not change.
+type user struct {
+	id    string
+	conns *Conn // a list through Conn.next
+	refs  int   // membership periods in the shards' caches
+}
+
+// holdLocked counts a membership period of the user.
+func (r *registry) holdLocked(id string) *user {
+	u := r.userLocked(id)
+	u.refs++
+	return u
+}
+
+// releaseLocked ends what holdLocked began.
+func (r *registry) releaseLocked(u *user) {
+	u.refs--
+	r.tidyLocked(u)
+}
+
+func (r *registry) userLocked(id string) *user {
+	u := r.users[id]
+	if u == nil {
+		u = &user{id: strings.Clone(id)}
+		r.users[u.id] = u
+	}
+	return u
+}
+
+// tidyLocked forgets a user of whom nothing is known any more.
+func (r *registry) tidyLocked(u *user) {
+	if u.refs == 0 && u.conns == nil {
+		delete(r.users, u.id)
+	}
 }
 
 // claim is a device's handshake under way: taken is the largest generation that was announced meanwhile.
@@ -22,7 +61,7 @@ type claim struct {
 }
 
 func newRegistry() registry {
-	return registry{all: map[int64]*Conn{}, devices: map[string]*Conn{}, users: map[string]*Conn{}, claims: map[string]*claim{}}
+	return registry{all: map[int64]*Conn{}, devices: map[string]*Conn{}, users: map[string]*user{}, claims: map[string]*claim{}}
 }
 
 func (r *registry) attach(c *Conn) {
@@ -42,20 +81,18 @@ func (r *registry) detach(c *Conn) {
 }
 
 func (r *registry) unlinkLocked(c *Conn) {
-	at := r.users[c.peer.User]
-	if at == c {
-		if c.next == nil {
-			delete(r.users, c.peer.User)
-		} else {
-			r.users[c.peer.User] = c.next
-		}
+	u := r.users[c.peer.User]
+	if u == nil {
+		return // it was never registered, or is no longer
 	}
-	for ; at != nil; at = at.next {
-		if at.next == c {
-			at.next = c.next
+	for at := &u.conns; *at != nil; at = &(*at).next {
+		if *at == c {
+			*at = c.next
+			break
 		}
 	}
 	c.next = nil
+	r.tidyLocked(u)
 }
 
 // snapshot appends all registered connections to dst, in no order.
@@ -113,10 +150,11 @@ func (h *Hub) Register(c *Conn, p Peer) bool {
 	if old != nil {
 		r.unlinkLocked(old) // it gets no more events, even before it is closed
 	}
+	u := r.userLocked(p.User)
+	p.User = u.id
 	c.peer = p
 	r.devices[p.Device] = c
-	c.next = r.users[p.User]
-	r.users[p.User] = c
+	c.next, u.conns = u.conns, c
 	r.mu.Unlock()
 	if old != nil {
 		old.Close(wire.CloseReplaced, "")
@@ -146,8 +184,12 @@ func (h *Hub) UserConnections(user, but string) int {
 	r := &h.registry
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	u := r.users[user]
+	if u == nil {
+		return 0
+	}
 	n := 0
-	for c := r.users[user]; c != nil; c = c.next {
+	for c := u.conns; c != nil; c = c.next {
 		if c.peer.Device != but {
 			n++
 		}

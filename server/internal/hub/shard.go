@@ -47,7 +47,7 @@ type shard struct {
 func newShard(h *Hub) *shard {
 	n := h.cfg.Shards
 	return &shard{hub: h, wake: make(chan struct{}, 1), inbox: map[string]*work{},
-		cache: newCache(h.cfg.CacheConvs/n, h.cfg.CacheMembers/n)}
+		cache: newCache(&h.registry, h.cfg.CacheConvs/n, h.cfg.CacheMembers/n)}
 }
 
 // put lets fill change the conversation's waiting work, and wakes the worker.

@@ -77,7 +77,7 @@ func TestSweepFindsWhatWasNeverTold(t *testing.T) {
 		ben.conn.Acked("c", 3)
 		ben.conn.Acked("open", 3)
 		ben.conn.Acked("told", 4)
-		advance(10 * time.Second) // the rows still come, but all was acknowledged
+		advance(5 * time.Second) // the rows still come, but all was acknowledged
 		ben.expect()
 	})
 }

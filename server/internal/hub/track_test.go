@@ -58,13 +58,13 @@ func TestTrackerForgetsLateRepetitions(t *testing.T) {
 	var tr tracker
 	tr.ack("c", 9, 1*sec)
 	tr.add("c", 8, 2*sec, false) // a late push of what a sync has brought already
-	if got := dueList(&tr, 50); got != nil {
+	if got := dueList(&tr, 8); got != nil {
 		t.Errorf("told again: %v", got)
 	}
 	if !tr.covers("c", 9) || tr.covers("c", 10) || tr.covers("d", 1) {
 		t.Error("covers")
 	}
-	if dueList(&tr, 70); len(tr.list) != 0 {
+	if dueList(&tr, 9.1); len(tr.list) != 0 {
 		t.Errorf("still remembered: %+v", tr.list)
 	}
 }
@@ -96,36 +96,67 @@ func TestTrackerIsBounded(t *testing.T) {
 	for i := range int64(100) {
 		tr.add("0", 1000+i, i, false)
 	}
-	if k := tr.find("0"); len(k.marks) > maxMarks || k.marks[len(k.marks)-1].seq != 1099 {
-		t.Fatalf("%+v", k.marks)
+	if i := tr.find("0"); tr.list[i].marks > maxMarks || len(tr.marks) > maxTracks*maxMarks || tr.marks[tr.last(i)].seq != 1099 {
+		t.Fatalf("%+v", tr)
 	}
 }
 
 // Against a plain list of everything told: a conversation is due exactly when something told and not acknowledged is
-// older than the grace (as long as no more marks are needed than there are).
+// older than the grace (as long as no more marks are needed than there are), however many others come and go.
 func TestTrackerAgainstAList(t *testing.T) {
+	type note struct {
+		conv    string
+		seq, at int64
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		var tr tracker
-		var told []mark
-		acked, seq, now := int64(0), int64(0), int64(0)
-		for range rapid.IntRange(1, maxMarks).Draw(t, "steps") {
+		var told []note
+		acked, seq, now := map[string]int64{}, map[string]int64{}, int64(0)
+		for range rapid.IntRange(1, 3*maxMarks).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 3*sec).Draw(t, "wait")
-			if rapid.Bool().Draw(t, "tell") || seq == 0 {
-				seq++
-				tr.add("c", seq, now, false)
-				told = append(told, mark{seq, now})
-			} else {
-				acked = max(acked, rapid.Int64Range(0, seq).Draw(t, "ack"))
-				tr.ack("c", acked, now)
+			conv := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "conv")
+			switch what := rapid.IntRange(0, 5).Draw(t, "what"); {
+			case what == 0:
+				tr.add(conv+"-hinted", 1, now, true)
+				tr.dropLazy(conv + "-hinted")
+			case seq[conv]-acked[conv] < maxMarks && (what < 3 || seq[conv] == 0):
+				seq[conv]++
+				tr.add(conv, seq[conv], now, false)
+				told = append(told, note{conv, seq[conv], now})
+			default:
+				acked[conv] = max(acked[conv], rapid.Int64Range(0, seq[conv]).Draw(t, "ack"))
+				tr.ack(conv, acked[conv], now)
+			}
+			sum := 0
+			for i, k := range tr.list {
+				sum += int(k.marks)
+				if k.marks > 0 && tr.marks[tr.last(i)].seq != seq[k.conv] {
+					t.Fatalf("%s: the last mark is %+v, told up to %d", k.conv, tr.marks[tr.last(i)], seq[k.conv])
+				}
+			}
+			if sum != len(tr.marks) {
+				t.Fatalf("%d marks counted as %d", len(tr.marks), sum)
 			}
 		}
 		at := now + rapid.Int64Range(0, 6*sec).Draw(t, "later")
-		want := false
-		for _, m := range told {
-			want = want || (m.seq > acked && at-m.at >= 4*sec)
+		must, may := map[string]bool{}, map[string]bool{} // the clock's ticks are 17 ms
+		for _, n := range told {
+			if n.seq > acked[n.conv] {
+				must[n.conv] = must[n.conv] || at-n.at >= 4*sec
+				may[n.conv] = may[n.conv] || at-n.at >= 4*sec-17e6
+			}
 		}
-		if got := dueList(&tr, float64(at)/1e9); (got != nil) != want {
-			t.Fatalf("told %v, acked %d, at %d: due %v", told, acked, at, got)
+		due := map[string]bool{}
+		for _, d := range dueList(&tr, float64(at)/1e9) {
+			conv := d[:1]
+			if due[conv] = true; !may[conv] || d != fmt.Sprint(conv, " ", seq[conv]) {
+				t.Fatalf("told %v, acked %v, at %d: due %s", told, acked, at, d)
+			}
+		}
+		for conv := range must {
+			if must[conv] && !due[conv] {
+				t.Fatalf("told %v, acked %v, at %d: %s is not due", told, acked, at, conv)
+			}
 		}
 	})
 }
