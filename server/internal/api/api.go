@@ -42,6 +42,7 @@ type Store interface {
 	ExportLog(ctx context.Context, namespace string, fn func(im.Event) error) error
 	NamespacedDevices(ctx context.Context, devices []string) (map[string]string, error)
 	DBStats(ctx context.Context) (postgres.DBStats, error)
+	ChangeConversation(ctx context.Context, conv string, c postgres.ConvChange) (postgres.ConvSettings, error)
 }
 
 // Minter signs tokens of devices; token.Key satisfies it.
@@ -59,8 +60,9 @@ type Config struct {
 	Store       Store
 	Tokens      Minter
 	Metrics     prometheus.Gatherer
-	Ready       func() error // nil = connections may come; the error is a safe sentence
-	Drain       func()       // begins the gateway's ordered shutdown and returns at once
+	Ready       func() error      // nil = connections may come; the error is a safe sentence
+	Drain       func()            // begins the gateway's ordered shutdown and returns at once
+	Changed     func(conv string) // tells all gateways, this one too, that a conversation's mode changed
 	Log         *slog.Logger
 
 	// For the public listener only. Verify reads a device's token (token.Key.Verify).
@@ -97,6 +99,7 @@ func Admin(cfg Config) http.Handler {
 	guarded.HandleFunc("GET /admin/v1/populations", s.listPopulations)
 	guarded.HandleFunc("DELETE /admin/v1/populations/{ns}", s.removePopulation)
 	guarded.HandleFunc("GET /admin/v1/populations/{ns}/log", s.exportLog)
+	guarded.HandleFunc("PATCH /admin/v1/conversations/{id}", s.changeConversation)
 	guarded.HandleFunc("POST /admin/v1/tokens", s.mintTokens)
 	guarded.HandleFunc("GET /admin/v1/info", s.info)
 	guarded.HandleFunc("GET /admin/v1/dbstats", s.dbStats)

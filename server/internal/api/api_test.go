@@ -214,6 +214,8 @@ func TestCreatePopulationRefuses(t *testing.T) {
 		{"nobody", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":[]}`, "line 3: a group has 1 to"},
 		{"twice", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1","ns-u1"]}`, "line 3: a member stands twice"},
 		{"user after conv", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"]}` + "\n" + user, "line 4: users must come before"},
+		{"retention below 0", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"],"retention_ms":-1}`, "line 3: retention_ms must be"},
+		{"retention of a user", head + `{"user":"ns-u1","devices":["ns-d"],"retention_ms":1}`, "line 2: must be"},
 		{"long line", head + `{"user":"` + strings.Repeat("x", maxLine) + `"}`, "line 2: is longer than"},
 	} {
 		code, body := call(t, Admin(newConfig(&fakeStore{})), "POST", "/admin/v1/populations", c.body)

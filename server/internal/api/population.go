@@ -74,7 +74,13 @@ type populationLine struct {
 	Kind    string   `json:"kind"`
 	Mode    string   `json:"mode"`
 	Members []string `json:"members"`
+
+	RetentionMS    *int64 `json:"retention_ms"`
+	RecallWindowMS *int64 `json:"recall_window_ms"`
 }
+
+// limited says whether the line has a field that only conversations have, and need not.
+func (v *populationLine) limited() bool { return v.RetentionMS != nil || v.RecallWindowMS != nil }
 
 // populationReader reads and checks the stream line by line. What only the database can know (that ids are new, that
 // members exist) it leaves to the store.
@@ -147,7 +153,7 @@ func (p *populationReader) head() (postgres.PopulationSpec, error) {
 		lease = time.Duration(*v.LeaseS * float64(time.Second))
 	}
 	switch {
-	case v.Namespace == nil || v.User != nil || v.Conv != nil || v.Devices != nil || v.Members != nil || v.Kind+v.Mode != "":
+	case v.Namespace == nil || v.User != nil || v.Conv != nil || v.Devices != nil || v.Members != nil || v.Kind+v.Mode != "" || v.limited():
 		return postgres.PopulationSpec{}, p.bad(`the first line must be {"namespace","owner","lease_s"}`)
 	case !wire.ValidID(*v.Namespace) || len(*v.Namespace) > maxNamespace:
 		return postgres.PopulationSpec{}, p.bad("namespace must be 1 to %d of [A-Za-z0-9._-]", maxNamespace)
@@ -166,12 +172,12 @@ func (p *populationReader) next() (postgres.PopulationItem, error) {
 	}
 	foreign := v.Namespace != nil || v.Owner != "" || v.LeaseS != nil
 	switch {
-	case v.User != nil && v.Conv == nil && !foreign && v.Members == nil && v.Kind+v.Mode == "":
+	case v.User != nil && v.Conv == nil && !foreign && v.Members == nil && v.Kind+v.Mode == "" && !v.limited():
 		return p.user(&v)
 	case v.Conv != nil && v.User == nil && !foreign && v.Devices == nil:
 		return p.conv(&v)
 	}
-	return postgres.PopulationItem{}, p.bad(`must be {"user","devices"} or {"conv","kind","mode","members"}`)
+	return postgres.PopulationItem{}, p.bad(`must be {"user","devices"} or {"conv","kind","mode","members"}, perhaps with "retention_ms" and "recall_window_ms"`)
 }
 
 func (p *populationReader) user(v *populationLine) (postgres.PopulationItem, error) {
@@ -200,6 +206,11 @@ func (p *populationReader) conv(v *populationLine) (postgres.PopulationItem, err
 	case len(v.Members) == 0 || len(v.Members) > maxMembers:
 		return postgres.PopulationItem{}, p.bad("a group has 1 to %d members", maxMembers)
 	}
+	for name, ms := range map[string]*int64{"retention_ms": v.RetentionMS, "recall_window_ms": v.RecallWindowMS} {
+		if ms != nil && (*ms < 0 || *ms > postgres.MaxPeriodMS) {
+			return postgres.PopulationItem{}, p.bad("%s must be from 0 to %d", name, int64(postgres.MaxPeriodMS))
+		}
+	}
 	if err := p.ids(append([]string{*v.Conv}, v.Members...)); err != nil {
 		return postgres.PopulationItem{}, err
 	}
@@ -210,7 +221,11 @@ func (p *populationReader) conv(v *populationLine) (postgres.PopulationItem, err
 	if len(p.duplicate) != len(v.Members) {
 		return postgres.PopulationItem{}, p.bad("a member stands twice")
 	}
-	return postgres.PopulationItem{Conv: &postgres.PopulationConv{ID: *v.Conv, Kind: v.Kind, Mode: v.Mode, Members: v.Members}}, nil
+	c := &postgres.PopulationConv{ID: *v.Conv, Kind: v.Kind, Mode: v.Mode, Members: v.Members, RecallWindowMS: v.RecallWindowMS}
+	if v.RetentionMS != nil {
+		c.RetentionMS = *v.RetentionMS
+	}
+	return postgres.PopulationItem{Conv: c}, nil
 }
 
 // ids checks form and namespace of each id.

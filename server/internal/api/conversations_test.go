@@ -1,0 +1,78 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"imbench/server/internal/im"
+	"imbench/server/internal/postgres"
+)
+
+func (f *fakeStore) ChangeConversation(_ context.Context, conv string, c postgres.ConvChange) (postgres.ConvSettings, error) {
+	now := postgres.ConvSettings{Conv: conv, Mode: im.Push, RetentionMS: 1000, RecallWindowMS: 2000}
+	if c.Mode != nil {
+		now.Mode = *c.Mode
+	}
+	if c.RetentionMS != nil {
+		now.RetentionMS = *c.RetentionMS
+	}
+	if c.RecallWindowMS != nil {
+		now.RecallWindowMS = *c.RecallWindowMS
+	}
+	return now, f.err
+}
+
+func TestChangeConversation(t *testing.T) {
+	reply := func(mode string, retention, window int64) string {
+		return fmt.Sprintf(`{"conv":"c-1","delivery_mode":%q,"retention_ms":%d,"recall_window_ms":%d}`+"\n", mode, retention, window)
+	}
+	for name, c := range map[string]struct {
+		body   string
+		err    error
+		status int
+		reply  string // its beginning
+		told   bool   // that the members or the mode changed
+	}{
+		"the mode":             {`{"delivery_mode":"pull"}`, nil, 200, reply("pull", 1000, 2000), true},
+		"the retention":        {`{"retention_ms":86400000}`, nil, 200, reply("push", 86400000, 2000), false},
+		"no retention":         {`{"retention_ms":0}`, nil, 200, reply("push", 0, 2000), false},
+		"all":                  {`{"delivery_mode":"push","retention_ms":1,"recall_window_ms":0}`, nil, 200, reply("push", 1, 0), true},
+		"nothing":              {`{}`, nil, 400, `{"code":"BAD_REQUEST","message":"give delivery_mode`, false},
+		"another mode":         {`{"delivery_mode":"mail"}`, nil, 400, `{"code":"BAD_REQUEST","message":"delivery_mode must be push or pull"}`, false},
+		"a negative retention": {`{"retention_ms":-1}`, nil, 400, `{"code":"BAD_REQUEST","message":"retention_ms must be from 0 to `, false},
+		"a huge window":        {`{"recall_window_ms":9000000000000000000}`, nil, 400, `{"code":"BAD_REQUEST","message":"recall_window_ms must be`, false},
+		"another field":        {`{"kind":"group"}`, nil, 400, `{"code":"BAD_REQUEST","message":"the request is not`, false},
+		"no such conversation": {`{"delivery_mode":"pull"}`, im.ErrNotMember, 404, `{"code":"NOT_FOUND"`, false},
+		"locked":               {`{"delivery_mode":"pull"}`, fmt.Errorf("%w: x", im.ErrBusy), 503, `{"code":"UNAVAILABLE","message":"the conversation is locked`, false},
+		"no database":          {`{"delivery_mode":"pull"}`, im.ErrUnavailable, 503, `{"code":"UNAVAILABLE"`, false},
+		"a fault":              {`{"delivery_mode":"pull"}`, errors.New("secret"), 500, `{"code":"INTERNAL"`, false},
+	} {
+		cfg := newConfig(&fakeStore{err: c.err})
+		var told []string
+		cfg.Changed = func(conv string) { told = append(told, conv) }
+		status, got := call(t, Admin(cfg), "PATCH", "/admin/v1/conversations/c-1", c.body)
+		if status != c.status || !strings.HasPrefix(got, c.reply) {
+			t.Errorf("%s: %d %s, want %d %s", name, status, got, c.status, c.reply)
+		}
+		if c.told != (len(told) == 1 && told[0] == "c-1") {
+			t.Errorf("%s: told %v, want %v", name, told, c.told)
+		}
+	}
+}
+
+func TestPopulationWithRetention(t *testing.T) {
+	store := &fakeStore{}
+	code, body := call(t, Admin(newConfig(store)), "POST", "/admin/v1/populations", `{"namespace":"ns","owner":"me"}
+{"user":"ns-u1","devices":["ns-d1"]}
+{"conv":"ns-g1","kind":"group","mode":"push","members":["ns-u1"],"retention_ms":5000,"recall_window_ms":0}`)
+	if code != 201 || len(store.items) != 2 {
+		t.Fatalf("%d %s", code, body)
+	}
+	c := store.items[1].Conv
+	if c.RetentionMS != 5000 || c.RecallWindowMS == nil || *c.RecallWindowMS != 0 {
+		t.Errorf("%+v", c)
+	}
+}
