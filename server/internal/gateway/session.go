@@ -15,7 +15,8 @@ import (
 	"imbench/server/wire"
 )
 
-// session is the reading half of a connection. Its fields belong to the reader's goroutine, but for inFlight and asideInFlight.
+// session is the reading half of a connection. Its fields belong to the reader's goroutine, but for inFlight and
+// asideInFlight; others read g, conn, and me once it has been greeted.
 type session struct {
 	g       *Gateway
 	ws      *websocket.Conn
