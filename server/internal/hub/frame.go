@@ -20,8 +20,9 @@ type frame struct {
 	data    []byte // header and payload
 	payload int    // bytes of the payload
 	kind    Kind
-	conv    string // events and hints
-	seq     int64  // the event's seq, the hint's head
+	conv    string // events, hints and read positions
+	user    string // read positions of one user: whose
+	seq     int64  // the event's seq, the hint's head, the position
 	at      int64  // when the hub learned of the event, for the fan-out latency; 0 = not measured
 }
 
@@ -60,6 +61,13 @@ func newEventFrame(e *wire.Event, at int64) *frame {
 func newHintFrame(conv string, head int64, why string) *frame {
 	f := newFrame(opText, KHint, 64+len(conv), func(b []byte) []byte { return wire.AppendHint(b, conv, head, why) })
 	f.conv, f.seq = conv, head
+	return f
+}
+
+// newReadFrame is an announced read position.
+func newReadFrame(r *wire.Frame) *frame {
+	f := newFrame(opText, KRead, 64+len(r.Conv)+len(r.User), func(b []byte) []byte { return wire.AppendFrame(b, r) })
+	f.conv, f.user, f.seq = r.Conv, r.User, r.Seq
 	return f
 }
 

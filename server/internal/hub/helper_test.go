@@ -37,6 +37,7 @@ type memory struct {
 }
 
 type memConv struct {
+	kind    string
 	mode    im.Mode
 	periods []im.Period
 	events  []im.Event
@@ -47,11 +48,19 @@ func newMemory() *memory { return &memory{convs: map[string]*memConv{}} }
 // create makes a conversation whose log begins with a join of each member.
 func (m *memory) create(conv string, mode im.Mode, members ...string) {
 	m.mu.Lock()
-	m.convs[conv] = &memConv{mode: mode}
+	m.convs[conv] = &memConv{kind: "group", mode: mode}
 	m.mu.Unlock()
 	for _, u := range members {
 		m.add(conv, im.Event{Kind: im.KindJoin, User: u})
 	}
+}
+
+// direct makes a direct chat.
+func (m *memory) direct(conv, one, other string) {
+	m.create(conv, im.Push, one, other)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.convs[conv].kind = "direct"
 }
 
 // add appends an event to the log.
@@ -121,7 +130,7 @@ func (m *memory) ConvInfos(_ context.Context, from []im.SeqRange) (list []im.Con
 		if c == nil {
 			continue
 		}
-		info := im.ConvInfo{Conv: r.Conv, Mode: c.mode, Epoch: 1, Head: int64(len(c.events))}
+		info := im.ConvInfo{Conv: r.Conv, Kind: c.kind, Mode: c.mode, Epoch: 1, Head: int64(len(c.events))}
 		for _, p := range c.periods {
 			if p.To == 0 || p.To >= r.From {
 				info.Periods = append(info.Periods, p)
@@ -287,7 +296,7 @@ func (p *peer) wait(ok func(p *peer) bool) {
 	}
 }
 
-// texts lists what came, in short: "ev c 5", "hint c 7 sweep", "pong".
+// texts lists what came, in short: "ev c 5", "hint c 7 sweep", "read c ana 5", "read c 2 users 5", "pong".
 func (p *peer) texts() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,6 +313,11 @@ func text(f *wire.Frame) string {
 		return "ev " + f.Ev.Conv + " " + itoa(f.Ev.Seq)
 	case wire.THint:
 		return strings.TrimSpace("hint " + f.Conv + " " + itoa(f.Head) + " " + f.Why)
+	case wire.TRead:
+		if f.User != "" {
+			return "read " + f.Conv + " " + f.User + " " + itoa(f.Seq)
+		}
+		return "read " + f.Conv + " " + itoa(f.Users) + " users " + itoa(f.Seq)
 	}
 	return string(f.T)
 }

@@ -77,6 +77,7 @@ type metrics struct {
 	sweepHints  atomic.Int64
 	untold      atomic.Int64
 	inboxDrops  atomic.Int64
+	readDrops   atomic.Int64
 	rereads     atomic.Int64 // committed events whose bytes were not kept
 	gapHints    atomic.Int64
 	skips       atomic.Int64 // announcements without a connected member
@@ -146,6 +147,7 @@ var counters = []counter{
 	newCounter("im_sweep_untold_total", "Conversations whose latest messages the repair sweep found that this gateway was not told of.", func(m *metrics) *atomic.Int64 { return &m.untold }),
 	newCounter("im_sweep_hints_total", "Hints sent by the repair sweep.", func(m *metrics) *atomic.Int64 { return &m.sweepHints }),
 	newCounter("im_inbox_drops_total", "Announcements dropped because too many conversations waited.", func(m *metrics) *atomic.Int64 { return &m.inboxDrops }),
+	newCounter("im_read_drops_total", "Read positions that were not told: too many waited, a queue was half full, or the members could not be read.", func(m *metrics) *atomic.Int64 { return &m.readDrops }),
 	newCounter("im_inbox_rereads_total", "Committed events whose bytes did not fit the inbox.", func(m *metrics) *atomic.Int64 { return &m.rereads }),
 	newCounter("im_gap_hints_total", "Announcements so far ahead that they became hints.", func(m *metrics) *atomic.Int64 { return &m.gapHints }),
 	newCounter("im_fanout_skips_total", "Announcements without a member connected here.", func(m *metrics) *atomic.Int64 { return &m.skips }),

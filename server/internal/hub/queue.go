@@ -76,9 +76,9 @@ func (c *Conn) mergeLocked(f *frame) bool {
 	return false
 }
 
-// replaceLocked puts a hint in place of frame i: f itself, or one made from the event f.
+// replaceLocked puts f in place of frame i; an event is made a hint.
 func (c *Conn) replaceLocked(i int, f *frame) {
-	if f.kind != KHint {
+	if f.kind == KEvent {
 		f = newHintFrame(f.conv, f.seq, "")
 	}
 	c.pending += len(f.data) - len(c.queue[i].data)

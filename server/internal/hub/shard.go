@@ -35,6 +35,9 @@ type shard struct {
 	events int // with bytes, in the inbox
 	asks   []question
 
+	reads   map[reader]moved // positions to be told
+	readsAt int64            // when
+
 	// The worker's own.
 	cache   *cache
 	hints   hintQueue
@@ -46,7 +49,7 @@ type shard struct {
 
 func newShard(h *Hub) *shard {
 	n := h.cfg.Shards
-	return &shard{hub: h, wake: make(chan struct{}, 1), inbox: map[string]*work{},
+	return &shard{hub: h, wake: make(chan struct{}, 1), inbox: map[string]*work{}, reads: map[reader]moved{},
 		cache: newCache(&h.registry, h.cfg.CacheConvs/n, h.cfg.CacheMembers/n)}
 }
 
@@ -164,6 +167,7 @@ func (s *shard) run(ctx context.Context) {
 			s.process(ctx, list)
 		}
 		s.releaseHints()
+		s.releaseReads(ctx)
 		s.flush()
 		timer.Reset(s.pause())
 	}
@@ -194,6 +198,11 @@ func (s *shard) pause() time.Duration {
 	}
 	if wait := time.Until(s.retryAt); wait > 0 {
 		d = min(d, wait)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reads) > 0 {
+		d = min(d, time.Duration(max(0, s.readsAt-s.hub.now())))
 	}
 	return d
 }
