@@ -48,6 +48,8 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		err = runToken(args, vars, stdout)
 	case "migrate":
 		err = runMigrate(ctx, args, vars, stdout)
+	case "restore-epoch":
+		err = runRestoreEpoch(ctx, args, vars, stdout)
 	case "", "check-config":
 		var c *config
 		var f *flagSet
@@ -65,7 +67,7 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			err = runGateway(ctx, c, parentPipe(vars, stdin), stdout, stderr)
 		}
 	default:
-		err = usageError{fmt.Sprintf("%q: there is no such command; token, migrate and check-config are there, and none runs a gateway", command)}
+		err = usageError{fmt.Sprintf("%q: there is no such command; token, migrate, restore-epoch and check-config are there, and none runs a gateway", command)}
 	}
 	return exit(err, stderr)
 }

@@ -23,6 +23,7 @@ const usage = `server is one gateway with its store. Any number of them may shar
   server -db postgres://… [flags]                run a gateway
   server token -user U -device D [-ttl 1h]       print a token for a device, for development
   server migrate -db postgres://…                bring the schema up to date, and end
+  server restore-epoch -db … [-conv C]           after a restore or a rebuild: no device trusts its old cursors
   server check-config [flags]                    say what is wrong with the flags, and end
 
 Secrets come from files or from the environment, never from flags: IM_TOKEN_KEY, IM_ADMIN_TOKEN.
@@ -65,7 +66,12 @@ type config struct {
 	sendMaxBatch int
 	ackWindow    time.Duration
 	busLinger    time.Duration
-	faults       *fault.Set // nil = none
+
+	retentionEvery time.Duration
+	retentionBatch int
+	retentionKeys  time.Duration
+
+	faults *fault.Set // nil = none
 }
 
 // secretFlags name the files that flags point at; what was read from them is in config.
@@ -109,6 +115,10 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
 	f.DurationVar(&c.ackWindow, "ack-window", 50*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
 	f.DurationVar(&c.busLinger, "announce-linger", time.Millisecond, "time in which announcements to other gateways are merged; 0 = none")
+
+	f.DurationVar(&c.retentionEvery, "retention-every", time.Minute, "period in which events older than their conversation's retention are removed; 0 = not by this gateway")
+	f.IntVar(&c.retentionBatch, "retention-batch", 1000, "events that one step of it removes at most")
+	f.DurationVar(&c.retentionKeys, "retention-keys", 7*24*time.Hour, "time for which the keys of removed messages are known, so that a resend is EXPIRED and no second message")
 }
 
 // parseConfig reads flags and environment. The error is errHelp, or a usageError with all that is wrong.
@@ -164,7 +174,10 @@ func checkDB(f *flagSet, url string) {
 	}
 }
 
-const minGrace = 10 * time.Millisecond
+const (
+	minGrace         = 10 * time.Millisecond
+	maxRetentionKeys = 366 * 24 * time.Hour
+)
 
 func (c *config) checkTuning(f *flagSet) {
 	for _, d := range []struct {
@@ -174,6 +187,7 @@ func (c *config) checkTuning(f *flagSet) {
 		{"drain", c.drain, 0}, {"lease", c.lease, time.Second}, {"sweep", c.sweep, 0}, {"grace", c.grace, minGrace},
 		{"hint-window", c.hintWindow, 0}, {"heartbeat", c.heartbeat, time.Second}, {"ack-delay", c.ackDelay, time.Millisecond},
 		{"send-linger", c.sendLinger, 0}, {"ack-window", c.ackWindow, 0}, {"announce-linger", c.busLinger, 0},
+		{"retention-every", c.retentionEvery, 0},
 	} {
 		f.need(d.value >= d.min && d.value <= time.Hour, d.name, "from "+d.min.String()+" to 1h0m0s")
 	}
@@ -189,9 +203,11 @@ func (c *config) checkTuning(f *flagSet) {
 		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
 		{"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"}, {"send-max-batch", c.sendMaxBatch, 1, 1024, "from 1 to 1024"},
+		{"retention-batch", c.retentionBatch, 1, 100_000, "from 1 to 100000"},
 	} {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
+	f.need(c.retentionKeys >= 0 && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from 0s to "+maxRetentionKeys.String())
 	f.need(c.sendConns > c.sendWorkers, "send-conns", "more than -send-workers: messages to a locked conversation wait on a connection of their own")
 	f.need(c.grace > c.ackDelay || c.grace < minGrace, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
 }

@@ -43,10 +43,12 @@ type process struct {
 	gw    *gateway.Gateway
 	acts  *actions
 
+	retention *retention
+
 	device, admin   *http.Server
 	deviceL, adminL net.Listener
 
-	background sync.WaitGroup // serving and the lease
+	background sync.WaitGroup // serving, the lease and retention
 	stopLease  context.CancelFunc
 	dbUp       atomic.Bool
 }
@@ -113,33 +115,42 @@ func (p *process) start(ctx context.Context) (err error) {
 	if p.adminL, err = listen("admin-listen", c.adminListen); err != nil {
 		return err
 	}
-	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns)}, c.migrate); err != nil {
+	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns), Faults: c.faults}, c.migrate); err != nil {
 		return err
 	}
 	if err = p.store.RenewLease(ctx, c.gatewayID, c.lease); err != nil {
 		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
 	}
 	p.dbUp.Store(true)
+	if c.faults != nil {
+		p.log.Warn("fault points are on: this gateway fails on purpose")
+	}
+	store := faultyStore{p.store, c.faults}
 	p.hub = hub.New(hub.Config{Gateway: c.gatewayID, HintAbove: c.hintAbove, OpenOnlyAbove: c.openOnly,
 		HintWindow: zeroIsNone(c.hintWindow), QueueFrames: c.queue, QueueBytes: c.queueBytes, Heartbeat: c.heartbeat,
-		Grace: c.grace, Sweep: zeroIsNone(c.sweep), Log: p.log}, p.store)
+		Grace: c.grace, Sweep: zeroIsNone(c.sweep), Log: p.log}, store)
 	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, receiver{p.hub}); err != nil {
 		return err
 	}
-	p.send = batch.NewSender(p.store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
+	p.send = batch.NewSender(store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
 		Linger: zeroIsNone(c.sendLinger), Waiters: c.sendConns - c.sendWorkers, OnCommit: p.committed})
-	p.ack = batch.NewAcker(p.store, batch.AckerConfig{Window: zeroIsNone(c.ackWindow)})
+	p.ack = batch.NewAcker(store, batch.AckerConfig{Window: zeroIsNone(c.ackWindow)})
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Window: zeroIsNone(c.ackWindow)}, OnMoved: p.readMoved})
 	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})
 	p.acts = &actions{store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns)}
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
-		gateway.Deps{Hub: p.hub, Sender: p.send, Acker: p.ack, Marker: p.read, Changer: p.acts, Routes: p.claim, Reader: p.store,
+		gateway.Deps{Hub: p.hub, Sender: c.sender(p.send), Acker: c.acker(p.ack), Marker: p.read, Changer: p.acts, Routes: p.claim, Reader: p.store,
 			Verify: c.key.Verify, AnnounceRoute: p.bus.AnnounceRoute})
 	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
 	p.stopLease = stopLease
 	p.background.Go(func() { p.keepLease(leaseCtx) })
+	p.retention = &retention{store: p.store, gateway: c.gatewayID, every: c.retentionEvery, batch: c.retentionBatch,
+		keep: c.retentionKeys, log: p.log}
+	if c.retentionEvery > 0 {
+		p.background.Go(func() { p.retention.run(leaseCtx) })
+	}
 	p.serve()
 	return nil
 }
@@ -150,7 +161,7 @@ func (p *process) serve() {
 	p.registerMetrics(metrics)
 	cfg := api.Config{Gateway: p.cfg.gatewayID, Environment: p.cfg.environment, Revision: Revision, AdminToken: p.cfg.adminToken,
 		Limits: p.cfg.limits(), Store: p.store, Tokens: p.cfg.key, Metrics: metrics, Ready: p.ready,
-		Drain: func() { p.end(errDrained) }, Log: p.log, Client: p.acts, Verify: p.cfg.key.Verify, Origins: p.cfg.origins,
+		Drain: func() { p.end(errDrained) }, Changed: p.modeChanged, Log: p.log, Client: p.acts, Verify: p.cfg.key.Verify, Origins: p.cfg.origins,
 		ClientRate: float64(p.cfg.requestRate), Register: metrics}
 	quiet := log.New(io.Discard, "", 0) // what net/http would log is what outsiders do: broken handshakes, resets
 	p.device = &http.Server{Handler: api.Public(cfg, p.gw), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
@@ -161,6 +172,7 @@ func (p *process) serve() {
 	if p.cfg.tls != nil {
 		deviceL = tls.NewListener(deviceL, p.cfg.tls)
 	}
+	deviceL = p.cfg.faults.Listener(deviceL)
 	for _, s := range []struct {
 		server   *http.Server
 		listener net.Listener
@@ -196,6 +208,12 @@ func (p *process) readMoved(notes []im.ReadNote) {
 
 // maxTurns bounds the recalls, joins and leaves under way and waiting for a locked conversation.
 const maxTurns = 1024
+
+// modeChanged tells this gateway and the others that what they know of a conversation's mode no longer holds.
+func (p *process) modeChanged(conv string) {
+	p.hub.MembersChanged(conv)
+	p.bus.AnnounceMembers(conv)
+}
 
 // stopTimeout bounds each step of the shutdown beyond the time given for draining.
 const stopTimeout = 5 * time.Second

@@ -20,6 +20,8 @@ func (c *config) limits() map[string]any {
 		"conns_per_address": c.perAddress, "requests_per_second": c.requestRate, "send_workers": c.sendWorkers,
 		"send_linger_ms": ms(c.sendLinger), "send_max_batch": c.sendMaxBatch, "ack_window_ms": ms(c.ackWindow),
 		"announce_linger_ms": ms(c.busLinger), "db_conns": c.dbConns, "send_conns": c.sendConns,
+		"retention_every_ms": c.retentionEvery.Milliseconds(), "retention_batch": c.retentionBatch,
+		"retention_keys_ms": c.retentionKeys.Milliseconds(),
 	}
 }
 
@@ -42,6 +44,7 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	m := emitter{ch}
 	s.batches(m)
 	s.announcements(m)
+	s.retention(m)
 	s.pools(m)
 	m.gauge("im_database_up", "1 while the database answers.", truth(s.p.dbUp.Load()))
 	m.gauge("im_ready", "1 while the gateway takes connections.", truth(s.p.ready() == nil))
