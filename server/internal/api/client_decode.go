@@ -155,7 +155,9 @@ func (c *exchange) body(fields ...field) {
 	ctl := http.NewResponseController(c.w)
 	_ = ctl.SetReadDeadline(time.Now().Add(bodyTimeout)) // fails only on a connection that is gone: so will the read
 	raw, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, wire.MaxFrame))
-	_ = ctl.SetReadDeadline(time.Time{}) // one that passed while the handler works would cancel the request
+	if err == nil {
+		_ = ctl.SetReadDeadline(time.Time{}) // one that passes while the handler works would cancel the request
+	}
 	switch large := (*http.MaxBytesError)(nil); {
 	case errors.As(err, &large):
 		c.bad(wire.TooLarge, "the request is larger than %d bytes", large.Limit)

@@ -121,6 +121,12 @@ func newPublic(c Client, change ...func(*Config)) http.Handler {
 // ask sends a request with ana's token, and holds the reply to openapi.json. headers are pairs of name and value.
 func ask(t testing.TB, h http.Handler, method, target, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
+	r, w := serve(h, method, target, body, headers...)
+	checkReply(t, r, w)
+	return w
+}
+
+func serve(h http.Handler, method, target, body string, headers ...string) (*http.Request, *httptest.ResponseRecorder) {
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
 	r.Header.Set("Authorization", "Bearer u-ana/d-ana")
 	if body != "" {
@@ -131,8 +137,7 @@ func ask(t testing.TB, h http.Handler, method, target, body string, headers ...s
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	checkReply(t, r, w)
-	return w
+	return r, w
 }
 
 // spec is openapi.json, made stricter: objects have no properties but those that are described.
@@ -209,4 +214,25 @@ var wantStatus = map[error]int{
 	im.ErrBadRequest: 400, im.ErrUnknownDevice: 401, im.ErrNotSender: 403, im.ErrRecallWindow: 403, im.ErrNotMember: 404,
 	im.ErrAlreadyMember: 409, im.ErrCursorAhead: 409, im.ErrEpochChanged: 409, im.ErrGroupFull: 409, im.ErrStaleInstall: 409,
 	im.ErrExpired: 410, im.ErrTooLarge: 413, im.ErrIdempotencyMismatch: 422, im.ErrRateLimited: 429, im.ErrUnavailable: 503,
+}
+
+// waitingClient waits for the end of the call's context, and tells how long it took.
+type waitingClient struct {
+	fakeClient
+	ended chan time.Duration
+}
+
+func (c *waitingClient) wait(ctx context.Context) error {
+	began := time.Now()
+	<-ctx.Done()
+	c.ended <- time.Since(began)
+	return im.ErrUnavailable
+}
+
+func (c *waitingClient) Direct(ctx context.Context, _ im.Principal, _ string) (string, bool, error) {
+	return "", false, c.wait(ctx)
+}
+
+func (c *waitingClient) Inbox(ctx context.Context, _ im.Principal, _ string, _ int) ([]im.InboxEntry, bool, error) {
+	return nil, false, c.wait(ctx)
 }
