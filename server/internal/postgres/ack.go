@@ -9,14 +9,16 @@ import (
 )
 
 // A row comes back for each cursor that was written. The upsert's WHERE keeps a cursor that would not move (M1, D4) and
-// one of a newer installation or epoch; a newer installation or epoch replaces what was there, whatever its seq.
+// one of a newer installation or epoch; a newer installation or epoch replaces what was there, whatever its seq. The head
+// is the one that the user may see: who has left cannot find out by acknowledging how far the log has got since.
 const ackSQL = `
 INSERT INTO device_cursors AS d (conv_id, device_id, install_epoch, epoch, delivered_seq)
 SELECT r.conv, r.dev, r.inst, c.epoch, r.seq
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::int[]) AS r (conv, dev, usr, inst, seq, ep)
 JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr AND v.install_epoch = r.inst
-JOIN conversations c ON c.conv_id = r.conv AND r.seq < c.next_seq AND (r.ep = 0 OR r.ep = c.epoch)
-WHERE EXISTS (SELECT 1 FROM membership_periods m WHERE m.conv_id = r.conv AND m.user_id = r.usr)
+JOIN conversations c ON c.conv_id = r.conv AND (r.ep = 0 OR r.ep = c.epoch)
+WHERE r.seq <= (SELECT CASE WHEN bool_or(m.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(m.to_seq) END
+                FROM membership_periods m WHERE m.conv_id = r.conv AND m.user_id = r.usr)
 ORDER BY r.conv, r.dev
 ON CONFLICT (conv_id, device_id) DO UPDATE
 SET install_epoch = EXCLUDED.install_epoch, epoch = EXCLUDED.epoch, delivered_seq = EXCLUDED.delivered_seq,
@@ -27,13 +29,14 @@ RETURNING conv_id, device_id, delivered_seq`
 
 // Why a row did not come back, in the order in which a caller may learn it: nothing of a conversation before membership.
 const ackReasonSQL = `
-SELECT r.ord, v.install_epoch, m.member, c.epoch, c.next_seq - 1, d.delivered_seq
+SELECT r.ord, v.install_epoch, c.epoch, m.head, d.delivered_seq
 FROM unnest($1::text[], $2::text[], $3::text[], $4::int[]) WITH ORDINALITY AS r (conv, dev, usr, inst, ord)
 LEFT JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr
 LEFT JOIN conversations c ON c.conv_id = r.conv
 LEFT JOIN device_cursors d ON d.conv_id = r.conv AND d.device_id = r.dev AND d.install_epoch = r.inst AND d.epoch = c.epoch
-CROSS JOIN LATERAL (SELECT EXISTS (SELECT 1 FROM membership_periods p
-                                   WHERE p.conv_id = r.conv AND p.user_id = r.usr) AS member) m`
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN bool_or(p.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(p.to_seq) END AS head
+    FROM membership_periods p WHERE p.conv_id = r.conv AND p.user_id = r.usr) m`
 
 type cursorKey struct{ conv, dev string }
 
@@ -125,7 +128,7 @@ func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, ou
 }
 
 // ackReasons answers the requests of rows that were not written. Those up to the head, hidden by a larger seq that
-// lies beyond it, go to later: the head only grows, so the next round accepts them.
+// lies beyond it, go to later: the head that a user may see only grows, so the next round accepts them.
 func (s *Store) ackReasons(ctx context.Context, missed []*ackRow, reqs []im.AckReq, out []im.AckResult, later *[]int) error {
 	n := len(missed)
 	conv, dev, user, inst := make([]string, n), make([]string, n), make([]string, n), make([]int32, n)
@@ -138,13 +141,12 @@ func (s *Store) ackReasons(ctx context.Context, missed []*ackRow, reqs []im.AckR
 	}
 	var ord int64
 	var install, epoch *int32
-	var member bool
 	var head, delivered *int64
-	_, err = pgx.ForEachRow(res, []any{&ord, &install, &member, &epoch, &head, &delivered}, func() error {
+	_, err = pgx.ForEachRow(res, []any{&ord, &install, &epoch, &head, &delivered}, func() error {
 		row := missed[ord-1]
 		for _, i := range row.reqs {
 			switch {
-			case epoch == nil || install == nil || !member:
+			case epoch == nil || install == nil || head == nil: // no head: never a member
 				out[i].Err = im.ErrNotMember
 			case *install != row.req.From.Install:
 				out[i].Err = im.ErrStaleInstall

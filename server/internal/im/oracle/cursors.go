@@ -61,15 +61,25 @@ func (c *conv) delivered(device string, install int32) int64 {
 	return 0
 }
 
-// ReadBatch moves read positions; see im.Reads.
+// ReadBatch moves read positions; see im.Reads. Of the requests of one position only the furthest that is accepted
+// counts, and only it can have moved it.
 func (s *Store) ReadBatch(ctx context.Context, reqs []im.ReadReq) ([]im.ReadResult, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.Unlock()
 	out := make([]im.ReadResult, len(reqs))
+	furthest := map[[2]string]int{} // by conversation and user
 	for i, r := range reqs {
-		out[i].Moved, out[i].Err = s.read(r)
+		if out[i].Err = s.mayRead(r); out[i].Err == nil {
+			k := [2]string{r.Conv, r.From.User}
+			if j, found := furthest[k]; !found || r.Seq > reqs[j].Seq {
+				furthest[k] = i
+			}
+		}
+	}
+	for k, i := range furthest {
+		out[i].Moved = s.convs[k[0]].read(k[1], reqs[i].Seq)
 	}
 	for i, r := range reqs {
 		if out[i].Err == nil {
@@ -80,38 +90,38 @@ func (s *Store) ReadBatch(ctx context.Context, reqs []im.ReadReq) ([]im.ReadResu
 	return out, nil
 }
 
-func (s *Store) read(r im.ReadReq) (moved bool, err error) {
+func (s *Store) mayRead(r im.ReadReq) error {
 	if r.Seq < 0 || !storable(r.Conv, r.From.User) {
-		return false, im.ErrBadRequest
+		return im.ErrBadRequest
 	}
 	c, err := s.member(r.From.User, r.Conv)
-	if err != nil {
-		return false, err
+	if err == nil && r.Epoch != 0 && r.Epoch != c.epoch {
+		err = im.ErrEpochChanged
 	}
-	if r.Epoch != 0 && r.Epoch != c.epoch {
-		return false, im.ErrEpochChanged
-	}
-	head, _ := c.headOf(r.From.User)
-	seq := min(r.Seq, head)
-	if seq <= c.readUpTo(r.From.User) {
-		return false, nil
-	}
-	c.reads[r.From.User] = position{c.epoch, seq}
-	return true, nil
+	return err
 }
 
-// readUpTo is the user's position: what was reported in this epoch, or the last message sent, whichever is later.
-func (c *conv) readUpTo(user string) int64 {
-	seq := int64(0)
-	if p := c.reads[user]; p.epoch == c.epoch {
-		seq = p.seq
+// read takes a report, and says whether the position is another one now.
+func (c *conv) read(user string, seq int64) (moved bool) {
+	head, _ := c.headOf(user)
+	before, old := c.readUpTo(user), c.reads[user]
+	if seq = min(seq, head); old.epoch != c.epoch || seq > old.seq {
+		c.reads[user] = position{c.epoch, seq}
 	}
-	for i := len(c.events) - 1; i >= 0; i-- {
-		if ev := c.events[i]; ev.Kind == im.KindMsg && ev.Sender == user {
-			return max(seq, ev.Seq)
+	return c.readUpTo(user) != before
+}
+
+// readUpTo is the user's position: what was reported last, the last message sent, or what retention has removed,
+// whichever is latest, within what the user may see.
+func (c *conv) readUpTo(user string) int64 {
+	seq := max(c.reads[user].seq, c.minSeq-1)
+	for _, ev := range c.events {
+		if ev.Kind == im.KindMsg && ev.Sender == user {
+			seq = max(seq, ev.Seq)
 		}
 	}
-	return seq
+	head, _ := c.headOf(user)
+	return min(seq, head)
 }
 
 // unread counts what it says: the messages that the user may see, has not read, and that still have a content.

@@ -3,6 +3,8 @@ package oracle
 import (
 	"fmt"
 	"slices"
+
+	"imbench/server/internal/im"
 )
 
 // Dump is the durable state as sorted lines, the same for equal states: events, membership, cursors, tombstones,
@@ -37,4 +39,44 @@ func (s *Store) Dump() []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// Head is a conversation's last seq, 0 if there is no such conversation.
+func (s *Store) Head(conv string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.convs[conv]; c != nil {
+		return c.head()
+	}
+	return 0
+}
+
+// Epoch is a conversation's present epoch, 0 if there is no such conversation.
+func (s *Store) Epoch(conv string) int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.convs[conv]; c != nil {
+		return c.epoch
+	}
+	return 0
+}
+
+// Install is a device's present installation, 0 if there is no such device.
+func (s *Store) Install(device string) int32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.devices[device]; d != nil {
+		return d.install
+	}
+	return 0
+}
+
+// SeqOf is the place that a request's key was used for, 0 if there is none or retention removed it.
+func (s *Store) SeqOf(r im.SendReq) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.convs[r.Conv]; c != nil {
+		return c.requests[key{r.From.User, r.CMID}].seq
+	}
+	return 0
 }

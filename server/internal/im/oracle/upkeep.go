@@ -127,6 +127,8 @@ func (s *Store) RaiseAllEpochs(ctx context.Context, progress func(int64)) (int64
 		c.epoch++
 	}
 	n := int64(len(s.convs))
-	progress(n)
+	if progress != nil && n > 0 {
+		progress(n)
+	}
 	return n, nil
 }

@@ -150,10 +150,10 @@ func (s *Store) Convs(ctx context.Context, p im.Principal, after string, limit i
 		return nil, false, err
 	}
 	defer s.mu.Unlock()
-	mine, more, err := s.mine(p, after, limit)
+	mine, more, err := s.mine(p, after, limit, 100, maxConvs)
 	var list []im.ConvState
 	for _, c := range mine {
-		list = append(list, c.state(p))
+		list = append(list, s.state(c, p))
 	}
 	return list, more, err
 }
@@ -164,13 +164,10 @@ func (s *Store) Inbox(ctx context.Context, p im.Principal, after string, limit i
 		return nil, false, err
 	}
 	defer s.mu.Unlock()
-	if d := s.devices[p.Device]; d != nil && p.Install == 0 {
-		p.Install = d.install
-	}
-	mine, more, err := s.mine(p, after, limit)
+	mine, more, err := s.mine(p, after, limit, 50, im.MaxInboxPage)
 	var list []im.InboxEntry
 	for _, c := range mine {
-		e := im.InboxEntry{ConvState: c.state(p)}
+		e := im.InboxEntry{ConvState: s.state(c, p)}
 		for _, q := range c.periods {
 			if c.kind == "direct" && q.User != p.User {
 				e.Peer = q.User
@@ -187,15 +184,15 @@ func (s *Store) Inbox(ctx context.Context, p im.Principal, after string, limit i
 	return list, more, err
 }
 
-// maxPage bounds a page of the list.
-const maxPage = 500
+// maxConvs bounds a page of Convs.
+const maxConvs = 500
 
 // mine are the conversations of which the user is or was a member, in the order of their ids.
-func (s *Store) mine(p im.Principal, after string, limit int) (list []*conv, more bool, err error) {
+func (s *Store) mine(p im.Principal, after string, limit, def, most int) (list []*conv, more bool, err error) {
 	if limit == 0 {
-		limit = 100
+		limit = def
 	}
-	if limit < 1 || limit > maxPage || !storable(after, p.User, p.Device) {
+	if limit < 1 || limit > most || !storable(after, p.User, p.Device) {
 		return nil, false, im.ErrBadRequest
 	}
 	for _, id := range sorted(s.convs) {
@@ -209,7 +206,11 @@ func (s *Store) mine(p im.Principal, after string, limit int) (list []*conv, mor
 	return list, false, nil
 }
 
-func (c *conv) state(p im.Principal) im.ConvState {
+// state is a row of a list. An installation of 0 means the device's present one.
+func (s *Store) state(c *conv, p im.Principal) im.ConvState {
+	if d := s.devices[p.Device]; d != nil && d.user == p.User && p.Install == 0 {
+		p.Install = d.install
+	}
 	head, _ := c.headOf(p.User)
 	return im.ConvState{
 		Conv: c.id, Kind: c.kind, Mode: c.mode, Head: head, MinSeq: c.minSeq, Epoch: c.epoch,

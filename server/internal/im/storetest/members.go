@@ -37,7 +37,8 @@ func leaveClosesInterval(e *env) {
 		e.Fatalf("after the leave: %+v, want to learn of nothing more", page)
 	}
 	e.wantErr(e.trySend(msg(ben, "g1", "k", "x")).Err, im.ErrNotMember)
-	e.wantAck(ben, "g1", 5, 5) // an own interval can still be acknowledged
+	e.wantAck(ben, "g1", 5, 5)                            // an own interval can still be acknowledged
+	e.wantErr(e.ack(ben, "g1", 6).Err, im.ErrCursorAhead) // and no more: an answer would tell how far the log has got
 	list, _, err := e.Convs(e.ctx, ben, "", 0)
 	if e.must(err); len(list) != 1 || list[0].Head != 5 {
 		e.Fatalf("the list of one who left: %+v", list)
