@@ -33,13 +33,14 @@ func (s *Store) Retain(ctx context.Context, limit int, keep time.Duration) (im.R
 	for left := int64(limit); left > 0; {
 		var looked, events int64
 		var raised int
-		err := s.pool.QueryRow(ctx, retainSQL, left, retainConvs, keep.Microseconds()).Scan(&looked, &raised, &events)
+		convs := min(left, retainConvs)
+		err := s.pool.QueryRow(ctx, retainSQL, left, convs, keep.Microseconds()).Scan(&looked, &raised, &events)
 		if err != nil {
 			return r, interpret(err)
 		}
 		r.Conversations += raised
 		r.Events += events
-		if looked < retainConvs && events < left {
+		if looked < convs && events < left {
 			return r, nil
 		}
 		left -= max(looked, events)

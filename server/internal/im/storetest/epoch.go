@@ -22,6 +22,11 @@ func epochChanged(e *env) {
 	}
 	// Whoever states the old epoch is told, and changes nothing.
 	e.wantErr(ack(7, 1).Err, im.ErrEpochChanged)
+	reads, err := e.ReadBatch(e.ctx, []im.ReadReq{{From: ben, Conv: "c1", Seq: 7, Epoch: 1}, {From: ben, Conv: "c1", Seq: 4, Epoch: 2}})
+	e.must(err)
+	if e.wantErr(reads[0].Err, im.ErrEpochChanged); reads[1].Err != nil || reads[1].Read != 4 || reads[1].Unread != 3 {
+		e.Fatalf("a read of the new epoch: %+v", reads[1])
+	}
 	_, err = sync(1)
 	e.wantErr(err, im.ErrEpochChanged)
 	_, err = sync(3)
@@ -95,6 +100,14 @@ func restoredBackup(e *env) {
 	e.send(ben, "c1", "pending", "mine") // 3
 	e.fill(ana, "c1", 4)                 // 4..7
 	e.wantAck(ben, "c1", 7, 7)
+	read := func(seq, want int64) {
+		e.Helper()
+		res, err := e.ReadBatch(e.ctx, []im.ReadReq{{From: ben, Conv: "c1", Seq: seq}})
+		if e.must(err); res[0].Err != nil || res[0].Read != want {
+			e.Fatalf("read up to %d: %+v, want %d", seq, res[0], want)
+		}
+	}
+	read(6, 6)
 	claims, err := e.ClaimRoutes(e.ctx, []im.RouteClaim{{User: "u-ben", Device: "u-ben-d1", Install: 1, Gateway: "g1", Conn: 1}})
 	e.must(err)
 	e.must(claims[0].Err)
@@ -105,6 +118,7 @@ func restoredBackup(e *env) {
 	}
 	e.wantAck(ben, "c1", 2, 7)
 	e.wantAck(ben, "c1", 3, 7)
+	read(3, 6)
 	list, _, err := e.Convs(e.ctx, ben, "", 0)
 	if e.must(err); list[0].Delivered != 7 {
 		e.Fatalf("the list: %+v", list[0])

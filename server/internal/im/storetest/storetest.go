@@ -100,6 +100,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"retention-whole-prefixes", retentionPrefix},
 		{"retention-none", retentionNone},
 		{"retention-locked", retentionLocked},
+		{"retention-concurrently", retentionConcurrently},
 		{"retention-membership", retentionMembership},
 		{"07-epoch-changed", epochChanged},
 		{"11-restore-raises-epoch", restoreRaisesEpoch},
