@@ -36,6 +36,7 @@ type Config struct {
 	Grace      time.Duration // an event unacknowledged for this long is told again
 	Sweep      time.Duration // period of the repair sweep; 0 = no sweep
 	SweepHints int           // hints a sweep sends, and rows it reads, at most
+	SweepConvs int           // conversations that a sweep asks the store about, at most; the rest waits for the next one
 
 	CacheConvs   int // conversations whose members are cached, in all; the least recently used go first
 	CacheMembers int // and membership periods, in all
@@ -49,7 +50,7 @@ type Config struct {
 func (c Config) positive() Config {
 	d := Defaults()
 	for _, f := range [][2]*int{{&c.Shards, &d.Shards}, {&c.MaxGap, &d.MaxGap}, {&c.QueueFrames, &d.QueueFrames},
-		{&c.QueueBytes, &d.QueueBytes}, {&c.SweepHints, &d.SweepHints}, {&c.CacheConvs, &d.CacheConvs},
+		{&c.QueueBytes, &d.QueueBytes}, {&c.SweepHints, &d.SweepHints}, {&c.SweepConvs, &d.SweepConvs}, {&c.CacheConvs, &d.CacheConvs},
 		{&c.CacheMembers, &d.CacheMembers}, {&c.InboxConvs, &d.InboxConvs}, {&c.InboxEvents, &d.InboxEvents}} {
 		if *f[0] <= 0 {
 			*f[0] = *f[1]
@@ -81,6 +82,7 @@ func Defaults() Config {
 		Grace:         4 * time.Second,
 		Sweep:         time.Second,
 		SweepHints:    4096,
+		SweepConvs:    1024,
 		CacheConvs:    65_536,
 		CacheMembers:  2_000_000,
 		InboxConvs:    16_384,

@@ -38,22 +38,22 @@ type Conn struct {
 	peer Peer  // set by Register, under the registry's lock, and not changed afterwards
 	next *Conn // under the registry's lock: the next connection of the same user
 
-	mu         sync.Mutex
-	queue      []*frame
-	pending    int           // bytes queued or being written
-	hints      int           // hints in queue
-	scheduled  bool          // somebody has promised to flush
-	writing    bool          // somebody is writing; he goes on until the queue is empty
-	stalled    bool          // and it is a goroutine that waits for the socket
-	subscribed bool          // wants events and hints
-	closing    bool          // a close frame is queued or written: nothing more is accepted
-	leaving    bool          // the reader has ended: whoever is writing ends the connection when he is done
-	closed     bool          // the socket is closed from this side, after the reader has ended
-	code       int           // close code, ours
-	room       chan struct{} // closed when pending has fallen to half of the limit; nil = nobody waits
-	open       []string
-	held       []heldHint
-	told       tracker
+	mu        sync.Mutex
+	queue     []*frame
+	pending   int           // bytes queued or being written
+	hints     int           // hints in queue
+	scheduled bool          // somebody has promised to flush
+	writing   bool          // somebody is writing; he goes on until the queue is empty
+	stalled   bool          // and it is a goroutine that waits for the socket
+	since     int64         // wants events and hints since then, by the hub's clock; 0 = does not
+	closing   bool          // a close frame is queued or written: nothing more is accepted
+	leaving   bool          // the reader has ended: whoever is writing ends the connection when he is done
+	closed    bool          // the socket is closed from this side, after the reader has ended
+	code      int           // close code, ours
+	room      chan struct{} // closed when pending has fallen to half of the limit; nil = nobody waits
+	open      []string
+	held      []heldHint
+	told      tracker
 }
 
 // heldHint is a hint that waits for others of its conversation.
@@ -201,7 +201,9 @@ func (c *Conn) endLocked() {
 func (c *Conn) Subscribe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.subscribed = true
+	if c.since == 0 {
+		c.since = c.hub.now()
+	}
 }
 
 // Open notes that the user is looking at the conversation.

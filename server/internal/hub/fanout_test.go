@@ -56,7 +56,7 @@ func TestNotSubscribedGetsNothing(t *testing.T) {
 		h := newHub(t, testConfig(), m)
 		p := connect(t, h, "ben", "b1").start()
 		p.conn.mu.Lock()
-		p.conn.subscribed = false
+		p.conn.since = 0
 		p.conn.mu.Unlock()
 		h.Committed([]im.Event{m.msg("c", "ana", "a1")})
 		p.expect()

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +33,7 @@ type memory struct {
 	eventReads, eventRows, infoReads, headReads int
 	asked                                       []int // heads a call of Lagging
 	windows                                     []time.Duration
+	written                                     time.Time // when the lags' heads were; zero = at any time
 }
 
 type memConv struct {
@@ -155,7 +155,7 @@ func (m *memory) Heads(_ context.Context, convs []string) (map[string]int64, err
 	return heads, nil
 }
 
-func (m *memory) Written(_ context.Context, _, window time.Duration) ([]im.Head, error) {
+func (m *memory) Written(_ context.Context, olderThan, window time.Duration) ([]im.Head, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.windows = append(m.windows, window)
@@ -163,6 +163,10 @@ func (m *memory) Written(_ context.Context, _, window time.Duration) ([]im.Head,
 		return nil, m.err
 	}
 	var heads []im.Head
+	upTo := time.Now().Add(-olderThan)
+	if at := m.written; !at.IsZero() && (!at.Before(upTo) || at.Before(upTo.Add(-window))) {
+		return nil, nil
+	}
 	for _, l := range m.lags {
 		heads = append(heads, im.Head{Conv: l.Conv, To: l.Head})
 	}
@@ -172,14 +176,21 @@ func (m *memory) Written(_ context.Context, _, window time.Duration) ([]im.Head,
 func (m *memory) Lagging(_ context.Context, _ string, heads []im.Head, limit int) ([]im.Lag, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked = append(m.asked, len(heads))
+	if m.err != nil {
+		return nil, m.err
+	}
+	asked := make(map[string]bool, len(heads))
+	for _, h := range heads {
+		asked[h.Conv] = true
+	}
 	var lags []im.Lag
 	for _, l := range m.lags {
-		if slices.ContainsFunc(heads, func(h im.Head) bool { return h.Conv == l.Conv }) && len(lags) < limit {
+		if asked[l.Conv] && len(lags) < limit {
 			lags = append(lags, l)
 		}
 	}
-	m.asked = append(m.asked, len(heads))
-	return lags, m.err
+	return lags, nil
 }
 
 var errAway = errors.New("the database is away")

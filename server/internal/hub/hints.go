@@ -157,7 +157,7 @@ func (s *shard) tellLagging(p *plan) {
 func (c *Conn) repair(l im.Lag, lazy bool) (mark, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.subscribed || c.closing || (lazy && !c.isOpen(l.Conv)) || c.told.covers(l.Conv, l.Head) {
+	if c.since == 0 || c.closing || (lazy && !c.isOpen(l.Conv)) || c.told.covers(l.Conv, l.Head) {
 		return false, false
 	}
 	c.tell(l.Conv, l.Head, lazy)

@@ -76,6 +76,7 @@ type metrics struct {
 	collapses   atomic.Int64
 	sweepHints  atomic.Int64
 	untold      atomic.Int64
+	sweepDrops  atomic.Int64
 	inboxDrops  atomic.Int64
 	readDrops   atomic.Int64
 	rereads     atomic.Int64 // committed events whose bytes were not kept
@@ -86,6 +87,8 @@ type metrics struct {
 	eventRows   atomic.Int64
 	memberReads atomic.Int64 // calls
 	flushers    atomic.Int64 // full sockets that needed a goroutine
+
+	sweepWaiting atomic.Int64 // not a count: what waits now
 
 	fanoutCount   atomic.Int64
 	fanoutSum     atomic.Int64 // nanoseconds
@@ -130,6 +133,7 @@ var (
 	descBytes  = prometheus.NewDesc("im_frame_bytes_total", "Payload bytes of frames.", []string{"dir", "type"}, nil)
 	descCloses = prometheus.NewDesc("im_closes_total", "Connections ended, by close code; 0 is a connection lost without one.", []string{"code"}, nil)
 	descConns  = prometheus.NewDesc("im_connections", "Connections, handshakes under way included.", nil, nil)
+	descWaits  = prometheus.NewDesc("im_sweep_waiting", "Conversations that the repair sweep has yet to ask about; as long as there are any, repairs take longer.", nil, nil)
 	descFanout = prometheus.NewDesc("im_fanout_seconds", "From the commit or its announcement to the socket, each pushed frame.", nil, nil)
 )
 
@@ -145,6 +149,7 @@ func newCounter(name, help string, get func(*metrics) *atomic.Int64) counter {
 var counters = []counter{
 	newCounter("im_queue_collapses_total", "Queues whose events became hints.", func(m *metrics) *atomic.Int64 { return &m.collapses }),
 	newCounter("im_sweep_untold_total", "Conversations whose latest messages the repair sweep found that this gateway was not told of.", func(m *metrics) *atomic.Int64 { return &m.untold }),
+	newCounter("im_sweep_drops_total", "Conversations that the repair sweep found and had no room to ask about.", func(m *metrics) *atomic.Int64 { return &m.sweepDrops }),
 	newCounter("im_sweep_hints_total", "Hints sent by the repair sweep.", func(m *metrics) *atomic.Int64 { return &m.sweepHints }),
 	newCounter("im_inbox_drops_total", "Announcements dropped because too many conversations waited.", func(m *metrics) *atomic.Int64 { return &m.inboxDrops }),
 	newCounter("im_read_drops_total", "Read positions that were not told: too many waited, a queue was half full, or the members could not be read.", func(m *metrics) *atomic.Int64 { return &m.readDrops }),
@@ -160,7 +165,7 @@ var counters = []counter{
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descFanout} {
+	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descWaits, descFanout} {
 		ch <- d
 	}
 	for _, n := range counters {
@@ -186,6 +191,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(c.h.Connections()))
+	ch <- prometheus.MustNewConstMetric(descWaits, prometheus.GaugeValue, float64(m.sweepWaiting.Load()))
 	for _, n := range counters {
 		ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.get(m).Load()))
 	}

@@ -14,7 +14,7 @@ func (c *Conn) push(f *frame) (mark, now bool) {
 func (c *Conn) pushEvent(f *frame) (mark, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.subscribed || c.closing {
+	if c.since == 0 || c.closing {
 		return false, false
 	}
 	c.tell(f.conv, f.seq, false)
@@ -25,7 +25,7 @@ func (c *Conn) pushEvent(f *frame) (mark, now bool) {
 func (c *Conn) pushHint(f *frame) (mark, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.subscribed || c.closing {
+	if c.since == 0 || c.closing {
 		return false, false
 	}
 	if c.isOpen(f.conv) {
@@ -137,7 +137,7 @@ func (c *Conn) slowLocked() {
 func (c *Conn) hold(conv string, head int64) (fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.subscribed || c.closing {
+	if c.since == 0 || c.closing {
 		return false
 	}
 	for i := range c.held {

@@ -226,7 +226,7 @@ func (s *shard) countReads(e *entry, list []moved) {
 func (c *Conn) pushRead(f *frame) (mark, now bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.subscribed || c.closing {
+	if c.since == 0 || c.closing {
 		return false, false
 	}
 	if f.user != "" {

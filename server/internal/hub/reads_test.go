@@ -29,7 +29,7 @@ func TestReadGoesToTheUsersOtherDevicesAndThePeer(t *testing.T) {
 		ben, cid := connect(t, h, "ben", "b1").start(), connect(t, h, "cid", "c1").start()
 		deaf := connect(t, h, "ben", "b2").start()
 		deaf.conn.mu.Lock()
-		deaf.conn.subscribed = false
+		deaf.conn.since = 0
 		deaf.conn.mu.Unlock()
 		h.ReadMoved(note("d", "ana", "a1", 4))
 		h.ReadMoved(note("d", "ana", "a1", 3)) // an older one, late

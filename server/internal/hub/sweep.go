@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"imbench/server/internal/im"
 	"imbench/server/wire"
 )
 
@@ -12,13 +11,12 @@ import (
 const readTimeout = 10 * time.Second
 
 // sweepLoop repairs what was lost on the way, in two levels: from memory, what was told and not acknowledged within the
-// grace; from the store, what was written lately and never told. With at most Config.SweepHints hints and rows each
-// period, what is left over waits for the next one.
+// grace; from the store, what was written lately and never told. With at most Config.SweepHints hints and rows and
+// Config.SweepConvs conversations asked for each period, what is left over waits for the next one.
 func (h *Hub) sweepLoop(ctx context.Context) {
 	tick := time.NewTicker(h.cfg.Sweep)
 	defer tick.Stop()
-	// What the store's level has looked at; it begins with what was written just before this gateway came.
-	covered := time.Now().Add(-h.cfg.Grace - h.cfg.Sweep)
+	w := sweeper{hub: h, covered: time.Now(), heads: map[string]int64{}}
 	var list []*Conn
 	for {
 		select {
@@ -26,29 +24,36 @@ func (h *Hub) sweepLoop(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		list = h.sweepMemory(list)
-		covered = h.sweepStore(ctx, covered)
+		var oldest int64
+		list, oldest = h.sweepMemory(list)
+		w.sweep(ctx, oldest)
 	}
 }
 
-// sweepMemory tells again. It returns the scratch list.
-func (h *Hub) sweepMemory(list []*Conn) []*Conn {
+// sweepMemory tells again. It returns the scratch list, and since when the first of the connections has listened, by the
+// hub's clock; 0 if none does.
+func (h *Hub) sweepMemory(list []*Conn) (_ []*Conn, oldest int64) {
 	list = h.registry.snapshot(list[:0]) // a map's order is random, so that the bound starves nobody
 	now, left := h.now(), h.cfg.SweepHints
 	for i, c := range list {
-		if left > 0 {
-			left -= c.sweep(now, left)
+		n, since := c.sweep(now, left)
+		left -= n
+		if since > 0 && (oldest == 0 || since < oldest) {
+			oldest = since
 		}
 		list[i] = nil
 	}
-	return list
+	return list, oldest
 }
 
-// sweep queues hints for what is overdue, at most so many, and returns how many.
-func (c *Conn) sweep(now int64, most int) (n int) {
+// sweep queues hints for what is overdue, at most so many, and returns how many, and since when the device listens.
+func (c *Conn) sweep(now int64, most int) (n int, since int64) {
 	var mark bool
 	c.mu.Lock()
-	if c.subscribed && !c.closing {
+	if !c.closing {
+		since = c.since
+	}
+	if since != 0 {
 		c.told.due(now, c.hub.cfg.Grace, func(conv string, head int64) bool {
 			if n == most || c.closing {
 				return false
@@ -64,64 +69,7 @@ func (c *Conn) sweep(now int64, most int) (n int) {
 	if mark {
 		c.hub.flushLater(c)
 	}
-	return n
-}
-
-// maxSweepWindow bounds how far back the store's level looks after it could not for a while. What is older is found by
-// the next event of its conversation, or when the device connects.
-const maxSweepWindow = 10 * time.Minute
-
-// sweepStore asks for devices that lag behind what was written between covered and a grace ago and was not told here, and
-// returns up to when that is now. The window overlaps the last one by a period: clocks and commits are not exact.
-func (h *Hub) sweepStore(ctx context.Context, covered time.Time) time.Time {
-	upTo := time.Now().Add(-h.cfg.Grace)
-	window := min(upTo.Sub(covered)+h.cfg.Sweep, maxSweepWindow)
-	lags, err := h.readLags(ctx, window)
-	if err != nil {
-		if ctx.Err() == nil {
-			h.metrics.readErrors.Add(1)
-			h.cfg.Log.Warn("the repair sweep cannot read from the store", "error", err)
-		}
-		return covered
-	}
-	pushed := 0
-	for _, l := range lags {
-		if l.Mode == im.Push {
-			pushed++
-		}
-		h.shard(l.Conv).lagging(l)
-	}
-	if len(lags) >= h.cfg.SweepHints && 2*pushed > len(lags) {
-		// There is more: those told now will soon be behind no longer. Rows of pull conversations, which lag by
-		// choice, are no reason to look at the same time again.
-		return covered
-	}
-	return upTo
-}
-
-// readLags finds the devices of this gateway that lag behind what was written in the window and not told here.
-func (h *Hub) readLags(ctx context.Context, window time.Duration) ([]im.Lag, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	written, err := h.src.Written(ctx, h.cfg.Grace, window)
-	if err != nil {
-		return nil, err
-	}
-	heads := h.untold(ctx, written)
-	if err := ctx.Err(); err != nil {
-		return nil, err // a shard that did not answer in time has said nothing
-	}
-	if len(heads) == 0 {
-		return nil, nil
-	}
-	h.metrics.untold.Add(int64(len(heads)))
-	lags, err := h.src.Lagging(ctx, h.cfg.Gateway, heads, h.cfg.SweepHints)
-	if err != nil {
-		for _, head := range heads {
-			h.unnoted.add(head.Conv, head.To) // not looked at yet
-		}
-	}
-	return lags, err
+	return n, since
 }
 
 // resyncLoop catches up after announcements may have been missed: the heads of all conversations that were fanned out

@@ -57,7 +57,8 @@ func TestSweepFindsWhatWasNeverTold(t *testing.T) {
 		h := newHub(t, sweepConfig(), m)
 		ben := connect(t, h, "ben", "b1").start()
 		ben.conn.Open("open")
-		m.msg("c", "ana", "a1") // never announced
+		advance(4200 * time.Millisecond) // what it would have been told of is older than the grace
+		m.msg("c", "ana", "a1")          // never announced
 		h.Committed([]im.Event{m.msg("told", "ana", "a1")})
 		ben.expect("ev told 3")
 		m.mu.Lock()
@@ -88,6 +89,7 @@ func TestSweepAsksOnlyForWhatWasNotTold(t *testing.T) {
 		m := newMemory()
 		h := newHub(t, sweepConfig(), m)
 		ben := connect(t, h, "ben", "b1").start()
+		advance(4200 * time.Millisecond)
 		tell := func(conv string) {
 			m.create(conv, im.Push, "ana", "ben")
 			h.Committed([]im.Event{m.msg(conv, "ana", "a1")})
@@ -142,17 +144,122 @@ func TestSweepWindowCoversWhatItMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		h := newHub(t, sweepConfig(), m)
-		advance(2500 * time.Millisecond)
+		connect(t, h, "ben", "b1").start()
+		advance(6500 * time.Millisecond)
 		m.fail(errAway)
 		advance(30 * time.Second)
 		m.fail(nil)
 		advance(2 * time.Second)
-		_ = h
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		n := len(m.windows)
-		if got := fmt.Sprint(m.windows[0], m.windows[n-2], m.windows[n-1]); got != "3s 32s 2s" {
+		if got := fmt.Sprint(m.windows[0].Round(time.Millisecond), m.windows[n-2], m.windows[n-1]); got != "2s 32s 2s" {
 			t.Fatalf("windows %v", m.windows)
+		}
+	})
+}
+
+// population has 3 000 conversations of ben's that nobody was told of, written now.
+func population(m *memory) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.written = time.Now()
+	for i := range 3000 {
+		m.lags = append(m.lags, im.Lag{Device: "b1", Conv: fmt.Sprint("c", i), Head: 3, Mode: im.Pull})
+	}
+}
+
+// What was written before any device listened here is in the devices' convs: a population that is made before its
+// devices come costs the sweep nothing.
+func TestSweepPassesOverWhatWasBeforeItsDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		h := newHub(t, sweepConfig(), m)
+		gone := connect(t, h, "ben", "b1").start()
+		advance(500 * time.Millisecond)
+		gone.conn.Gone(0)
+		population(m)
+		advance(1500 * time.Millisecond)
+		connect(t, h, "ben", "b1").start()
+		advance(20 * time.Second)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.asked) != 0 || len(m.windows) < 10 {
+			t.Fatalf("asked about %v conversations, looked %d times", m.asked, len(m.windows))
+		}
+	})
+}
+
+// With a device that listened before, all are asked for, once, a bounded number each period; what waits is shown, and a
+// message lost meanwhile is repaired in its turn.
+func TestSweepAsksInBoundedParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		h := newHub(t, sweepConfig(), m)
+		ben := connect(t, h, "ben", "b1").start()
+		advance(500 * time.Millisecond)
+		population(m)
+		m.create("lost", im.Push, "ana", "ben")
+		m.msg("lost", "ana", "a1")
+		m.mu.Lock()
+		m.lags = append(m.lags, im.Lag{Device: "b1", Conv: "lost", Head: 3, Mode: im.Push})
+		m.mu.Unlock()
+		for _, want := range []struct {
+			waiting int64
+			asked   string
+		}{{1977, "[1024]"}, {953, "[1024 1024]"}, {0, "[1024 1024 953]"}, {0, "[1024 1024 953]"}} {
+			if want.waiting == 1977 {
+				advance(3600 * time.Millisecond)
+				ben.expect()
+			}
+			advance(time.Second)
+			synctest.Wait()
+			m.mu.Lock()
+			asked := fmt.Sprint(m.asked)
+			m.mu.Unlock()
+			if n := h.metrics.sweepWaiting.Load(); n != want.waiting || asked != want.asked {
+				t.Fatalf("%d wait, asked about %s; want %+v", n, asked, want)
+			}
+		}
+		ben.expect("hint lost 3 sweep")
+	})
+}
+
+// While the store does not answer nothing is forgotten, and no more is looked for than there is room.
+func TestSweepKeepsWhatItCouldNotAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		cfg := sweepConfig()
+		cfg.Sweep = time.Hour // this test is the sweep
+		h := newHub(t, cfg, m)
+		ben := connect(t, h, "ben", "b1").start()
+		advance(time.Minute)
+		w := sweeper{hub: h, covered: time.Now().Add(-time.Minute), heads: map[string]int64{}}
+		for i := range maxSweepWaiting + 7 {
+			w.add(im.Head{Conv: fmt.Sprint("c", i), To: 3})
+		}
+		if len(w.waiting) != maxSweepWaiting || len(w.heads) != maxSweepWaiting || h.metrics.sweepDrops.Load() != 7 {
+			t.Fatalf("%d wait, %d dropped", len(w.waiting), h.metrics.sweepDrops.Load())
+		}
+		m.fail(errAway)
+		w.sweep(t.Context(), 1)
+		m.fail(nil)
+		if len(w.waiting) != maxSweepWaiting || len(m.windows) != 0 {
+			t.Fatalf("%d wait after an error; looked %d times", len(w.waiting), len(m.windows))
+		}
+		covered := w.covered
+		m.mu.Lock()
+		m.lags = []im.Lag{{Device: "b1", Conv: fmt.Sprint("c", maxSweepWaiting-1), Head: 3, Mode: im.Push}}
+		m.mu.Unlock()
+		for range maxSweepWaiting / cfg.SweepConvs {
+			if len(m.windows) == 0 && !w.covered.Equal(covered) {
+				t.Fatal("covered what was not looked at")
+			}
+			w.sweep(t.Context(), 1)
+		}
+		ben.expect("hint c65535 3 sweep")
+		if len(w.waiting) != 0 || len(w.heads) != 0 || len(m.windows) != 1 { // time stands still
+			t.Fatalf("%d wait, looked %d times", len(w.waiting), len(m.windows))
 		}
 	})
 }

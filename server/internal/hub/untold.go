@@ -1,11 +1,6 @@
 package hub
 
-import (
-	"context"
-	"sync"
-
-	"imbench/server/internal/im"
-)
+import "sync"
 
 // tell notes what the device was told, for the sweep's level in memory; where that has no room, the sweep's other level
 // is asked to look. c.mu must be held.
@@ -45,23 +40,4 @@ func (u *unnoted) take(conv string, head int64) bool {
 		delete(u.convs, conv)
 	}
 	return ok
-}
-
-// untold keeps of what was written those heads that this process may not have told everyone of: its shards have not
-// fanned them out, or a device's tracker was full. Usually that is none.
-func (h *Hub) untold(ctx context.Context, written []im.Head) []im.Head {
-	parts := make(map[*shard][]im.Head, len(h.shards))
-	var list []im.Head
-	for _, w := range written {
-		if h.unnoted.take(w.Conv, w.To) {
-			list = append(list, w)
-			continue
-		}
-		s := h.shard(w.Conv)
-		parts[s] = append(parts[s], w)
-	}
-	for s, part := range parts {
-		list = append(list, s.ask(ctx, part)...)
-	}
-	return list
 }
