@@ -13,7 +13,7 @@ const inboxSQL = convColumns + `, coalesce(w.user_id, ''),
        e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, e.client_msg_id, e.body, e.subject_user,
        e.target_seq, e.msg_no, e.created_at` + convTables + `
 LEFT JOIN LATERAL (SELECT x.user_id FROM membership_periods x
-                   WHERE x.conv_id = u.conv_id AND x.user_id <> $1 LIMIT 1) w ON s.kind = 'direct'
+                   WHERE s.kind = 'direct' AND x.conv_id = u.conv_id AND x.user_id <> $1 LIMIT 1) w ON true
 LEFT JOIN LATERAL (SELECT * FROM events x
                    WHERE x.conv_id = u.conv_id AND x.seq = s.head AND x.seq >= s.min_seq OFFSET 0) e ON true
 ORDER BY u.conv_id`
