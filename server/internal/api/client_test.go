@@ -18,11 +18,11 @@ var (
 	at         = time.UnixMilli(1700000000123)
 	theMessage = im.Event{Conv: "c", Seq: 5, Epoch: 1, Kind: im.KindMsg, MID: "m-5", Sender: "u-ben", SenderDevice: "d-ben", CMID: "k5", Body: `<"ü`, At: at}
 	theRecall  = im.Event{Conv: "c", Seq: 6, Epoch: 2, Kind: im.KindRecall, Sender: "u-ben", CMID: "k6", Target: 5, At: at}
-	theJoin    = im.Event{Conv: "c", Seq: 7, Epoch: 1, Kind: im.KindJoin, User: "u-eve", At: at}
+	theJoin    = im.Event{Conv: "c", Seq: 7, Epoch: 1, Kind: im.KindJoin, Sender: "u-ana", User: "u-eve", At: at}
 
 	theMessageJSON = `{"conv":"c","seq":5,"kind":"msg","mid":"m-5","sender":"u-ben","cmid":"k5","body":"\u003c\"ü","at":1700000000123}`
 	theRecallJSON  = `{"conv":"c","seq":6,"epoch":2,"kind":"recall","sender":"u-ben","cmid":"k6","target":5,"at":1700000000123}`
-	theJoinJSON    = `{"conv":"c","seq":7,"kind":"join","user":"u-eve","at":1700000000123}`
+	theJoinJSON    = `{"conv":"c","seq":7,"kind":"join","sender":"u-ana","user":"u-eve","at":1700000000123}`
 )
 
 // What is asked for reaches the store as it was meant, and what the store says comes back.
