@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
 )
 
@@ -159,11 +158,6 @@ func (a *actions) Receipts(ctx context.Context, p im.Principal, conv string, seq
 func (a *actions) Inbox(ctx context.Context, p im.Principal, after string, limit int) ([]im.InboxEntry, bool, error) {
 	return a.store.Inbox(ctx, p, after, limit)
 }
-
-// receiver is the hub as the bus sees it. Read positions that moved elsewhere are not passed on.
-type receiver struct{ *hub.Hub }
-
-func (receiver) ReadMoved([]im.ReadNote) {}
 
 // locked runs do, which needs the conversation's lock, in its turn, and again while the lock is held elsewhere.
 func (a *actions) locked(ctx context.Context, conv string, do func() error) error {

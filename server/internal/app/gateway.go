@@ -129,7 +129,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.hub = hub.New(hub.Config{Gateway: c.gatewayID, HintAbove: c.hintAbove, OpenOnlyAbove: c.openOnly,
 		HintWindow: zeroIsNone(c.hintWindow), QueueFrames: c.queue, QueueBytes: c.queueBytes, Heartbeat: c.heartbeat,
 		Grace: c.grace, Sweep: zeroIsNone(c.sweep), Log: p.log}, store)
-	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, receiver{p.hub}); err != nil {
+	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, p.hub); err != nil {
 		return err
 	}
 	p.send = batch.NewSender(store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
@@ -202,7 +202,7 @@ func (p *process) committed(events []im.Event) {
 
 // readMoved tells of read positions that moved, first here, then to the other gateways.
 func (p *process) readMoved(notes []im.ReadNote) {
-	receiver{p.hub}.ReadMoved(notes)
+	p.hub.ReadMoved(notes)
 	p.bus.AnnounceReads(notes)
 }
 
