@@ -9,6 +9,8 @@ type ackPolicy struct {
 	loss  float64 // of an event on its way to this device; its own events are never lost
 	grace float64 // s
 	sweep float64 // s
+	trip  float64 // s, from an ack's leaving until the sweep knows of it
+	gap   float64 // s, from an event that reveals a loss until the sync, on average
 }
 
 // ackCounts are the long-run figures of one device in one conversation, for each event of that conversation.
@@ -336,19 +338,20 @@ func (s *ackSolver) silent(phase int, t float64) (sum float64) {
 	return sum
 }
 
-// late is the probability that an event arrives within t of a loss, and that the ack of both is sent only after t: the
-// event begins a batch of two, which stays open until then. It begins none if a batch is open that began before the
-// loss; batches begin about once in perAck events, and one that began more than the delay before the arrival is over.
+// late is the probability that an event arrives within t of a loss, and that the sweep knows of the ack of both only after
+// t: the event begins, a gap later, a batch of two, which is open until a trip before t. It begins none if a batch is
+// open that began before the loss; batches begin about once in perAck events, and one that began more than the delay
+// before the arrival is over.
 func (s *ackSolver) late(phase int, t, perAck float64) (sum float64) {
 	const slices = 16
-	width := min(s.p.delay, t) / slices
+	width := min(s.p.gap+s.p.delay+s.p.trip, t) / slices
 	before := s.silent(phase, t-slices*width)
 	for i := range slices {
 		left := (slices - 1 - float64(i)) * width // after the slice
 		after := s.silent(phase, t-left)
 		arrival := t - left - width/2
 		begins := math.Exp(-s.b.lambda / perAck * max(0, s.p.delay-arrival))
-		for m, c := range s.b.counts(s.b.after(phase, 1), left+width/2, max(min(s.p.every-3, s.most), 0)) {
+		for m, c := range s.b.counts(s.b.after(phase, 1), max(left+width/2-s.p.trip, 0), max(min(s.p.every-3, s.most), 0)) {
 			if m+2 < s.p.every {
 				sum += (before - after) * begins * c.p()
 			}

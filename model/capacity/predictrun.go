@@ -166,10 +166,11 @@ func (in RunInputs) pushed(a ackCounts, c float64, bytes frameBytes) point {
 		acks: c * a.acks, ackNoise: c * c * a.noise, applied: c, bytes: bytes}
 }
 
-// policy is the acknowledgement of a device in a conversation of c connected ones.
+// policy is the acknowledgement of a device in a conversation of c connected ones. Of the events that reveal a loss about
+// one in c is the device's own.
 func (in RunInputs) policy(c float64) ackPolicy {
 	return ackPolicy{every: in.AckEvery, delay: float64(in.AckDelay), loss: min(float64(in.Loss), 0.999) * (1 - 1/c),
-		grace: float64(in.Grace), sweep: float64(in.Sweep)}
+		grace: float64(in.Grace), sweep: float64(in.Sweep), trip: float64(in.AckTrip), gap: float64(in.GapWait) / c}
 }
 
 // slack is η of traffic, by a difference quotient.

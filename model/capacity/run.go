@@ -41,6 +41,8 @@ type RunInputs struct {
 	Loss     Share   // pushes that a device throws away
 	Grace    Seconds // the repair sweep's; longer than AckDelay, or waiting devices get hints that nobody predicts
 	Sweep    Seconds
+	AckTrip  Seconds // from an ack's leaving until the gateway that sweeps knows of it, on average
+	GapWait  Seconds // how long a device leaves a gap alone that its own message has shown
 
 	Warmup  Seconds
 	Measure Seconds
@@ -68,7 +70,7 @@ func BaselineRun() RunInputs {
 		GroupSize: 30, Groups: 1500, Directs: 45000,
 		ActiveGroups: 250, ActiveDirects: 375, Burst: 16,
 		Mode: Push, HintAbove: 200, Reading: 1, HintWindow: 0.2,
-		AckEvery: 4, AckDelay: 2.5, Loss: 0.03, Grace: 4, Sweep: 1,
+		AckEvery: 4, AckDelay: 2.5, Loss: 0.03, Grace: 4, Sweep: 1, AckTrip: 0.045, GapWait: 0.25,
 		Warmup: 20, Measure: 60,
 		BodyBytes: 200, ConvBytes: 11, UserBytes: 11, RIDBytes: 4,
 	}
@@ -102,7 +104,8 @@ func (in RunInputs) Validate() error {
 	check(in.Mode == Push || in.Mode == Pull, "mode %q: push or pull", in.Mode)
 	check(in.Reading >= 0 && in.Reading <= 1, "reading share %g: 0 to 1", float64(in.Reading))
 	check(in.AckEvery >= 1, "an ack every %d events: at least 1", in.AckEvery)
-	check(in.AckDelay >= 0 && in.Grace >= 0, "ack delay %gs and grace %gs: not negative", float64(in.AckDelay), float64(in.Grace))
+	check(min(in.AckDelay, in.Grace, in.AckTrip, in.GapWait) >= 0, "ack delay %gs, grace %gs, ack trip %gs and gap wait %gs: not negative",
+		float64(in.AckDelay), float64(in.Grace), float64(in.AckTrip), float64(in.GapWait))
 	check(in.Loss >= 0 && in.Loss <= 1, "loss %g: 0 to 1", float64(in.Loss))
 	check(in.Sweep >= 0 && in.Warmup >= 0 && in.HintWindow >= 0, "sweep %gs, warm-up %gs and hint window %gs: not negative",
 		float64(in.Sweep), float64(in.Warmup), float64(in.HintWindow))

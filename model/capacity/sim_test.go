@@ -10,7 +10,7 @@ import (
 const syncedEvents = "synced events"
 
 // simulation plays a run message by message, with the rules of a scenario and nothing of the model's mathematics: it is
-// what the prediction is held against. Network and server take no time.
+// what the prediction is held against. Network and server take no time, but for the acks' trip.
 type simulation struct {
 	in   RunInputs
 	rng  *rand.Rand
@@ -36,6 +36,7 @@ type simDevice struct {
 	lastLost float64
 	oldest   float64 // the oldest event not acknowledged
 	hinted   bool    // since oldest
+	wait     float64 // when it asks for what its own message has shown to be missing; 0 = it does not wait
 	reads    bool    // follows hints, in hinted conversations
 	window   float64 // when the hint that waits is sent, in hinted conversations; 0 = none waits
 }
@@ -181,14 +182,30 @@ func (s *simulation) message(c *simConv, t float64, size int) {
 		if d.pending+d.lost == 0 {
 			d.oldest, d.hinted = t, false
 		}
-		n := d.lost + 1
-		if d.lost > 0 {
-			s.count(SyncFrames, d.lostAt, 1)
-			s.count(syncedEvents, d.lostAt, float64(n))
-			d.lost = 0
+		switch {
+		case d.lost == 0:
+			s.apply(d, 1, t, t)
+		case i == sender:
+			d.lost++
+			d.lastLost = t
+			if d.wait == 0 {
+				d.wait = t + float64(s.in.GapWait)
+			}
+		default:
+			d.lost++
+			d.lastLost = t
+			s.sync(d, t)
 		}
-		s.apply(d, n, t, t)
 	}
+}
+
+// sync brings what is outstanding.
+func (s *simulation) sync(d *simDevice, now float64) {
+	n := d.lost
+	s.count(SyncFrames, d.lostAt, 1)
+	s.count(syncedEvents, d.lostAt, float64(n))
+	d.lost, d.wait = 0, 0
+	s.apply(d, n, now, d.lastLost)
 }
 
 // eventBytes is the length of an event's frame.
@@ -237,12 +254,15 @@ func (s *simulation) apply(d *simDevice, n int, now, msg float64) {
 			d.timer = now + float64(s.in.AckDelay)
 		}
 		if d.pending++; d.pending >= s.in.AckEvery {
-			s.ack(d)
+			s.ack(d, now)
 		}
 	}
 }
 
-func (s *simulation) ack(d *simDevice) {
+func (s *simulation) ack(d *simDevice, now float64) {
+	if hint := s.sweepAt(d); hint > now && hint < now+float64(s.in.AckTrip) {
+		s.count(HintFrames, d.last, 1)
+	}
 	s.count(AckFrames, d.last, 1)
 	d.pending, d.oldest = 0, d.last
 	if d.lost > 0 {
@@ -264,30 +284,35 @@ func (s *simulation) advance(d *simDevice, t float64) {
 			}
 			continue
 		}
-		timer, hint := math.Inf(1), math.Inf(1)
+		timer, wait, hint := math.Inf(1), math.Inf(1), s.sweepAt(d)
 		if d.pending > 0 {
 			timer = d.timer
 		}
-		if !d.hinted && d.window == 0 {
-			period := float64(s.in.Sweep)
-			ticks := math.Ceil((d.oldest + float64(s.in.Grace) - d.phase) / period)
-			hint = d.phase + ticks*period
+		if d.wait > 0 {
+			wait = d.wait
 		}
 		switch {
-		case timer <= hint && timer <= t:
-			s.ack(d)
+		case timer <= min(hint, wait) && timer <= t:
+			s.ack(d, timer)
+		case wait <= hint && wait <= t:
+			s.sync(d, wait)
 		case hint < timer && hint <= t:
 			d.hinted = true
 			s.count(HintFrames, d.oldest, 1)
 			if d.lost > 0 {
-				s.count(SyncFrames, d.lostAt, 1)
-				n := d.lost
-				s.count(syncedEvents, d.lostAt, float64(n))
-				d.lost = 0
-				s.apply(d, n, hint, d.lastLost)
+				s.sync(d, hint)
 			}
 		default:
 			return
 		}
 	}
+}
+
+// sweepAt is when the sweep hints at the device, unless it has acknowledged before.
+func (s *simulation) sweepAt(d *simDevice) float64 {
+	if d.hinted || d.window > 0 {
+		return math.Inf(1)
+	}
+	period := float64(s.in.Sweep)
+	return d.phase + math.Ceil((d.oldest+float64(s.in.Grace)-d.phase)/period)*period
 }

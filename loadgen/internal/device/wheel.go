@@ -11,6 +11,9 @@ import (
 const (
 	granularity = 10 * time.Millisecond // timers fire up to this much late, never early
 	wheelSlots  = 1024
+
+	// TimerLate is how late a device's timers fire on average.
+	TimerLate = granularity / 2
 )
 
 // wheel is a hashed timer wheel: one goroutine serves the deadlines of thousands of devices. A device has one deadline

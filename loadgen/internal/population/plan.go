@@ -144,11 +144,11 @@ type slot struct {
 	devices []int32 // who may send
 }
 
-// never lies behind the end of every plan.
-const never = 1e18
+// silent lies behind the end of every plan, in seconds.
+const silent = 1e18
 
 func (st *stream) start(p *Plan, plan *streamPlan) {
-	st.plan, st.src, st.at = plan, newSource(p.seed, plan.name), never
+	st.plan, st.src, st.at = plan, newSource(p.seed, plan.name), silent
 	if plan.rate <= 0 {
 		return
 	}
