@@ -118,11 +118,14 @@ func (a *actions) member(ctx context.Context, by im.Principal, conv, user string
 		seq, err = do(ctx, by, conv, user)
 		return err
 	})
-	if err != nil {
-		return 0, err
+	switch {
+	case err == nil:
+		a.membersChanged(im.Head{Conv: conv, From: seq, To: seq})
+	case errors.Is(err, im.ErrUnavailable): // it may have been done: whoever knows the members reads them again
+		a.hub.MembersChanged(conv)
+		a.bus.AnnounceMembers(conv)
 	}
-	a.membersChanged(im.Head{Conv: conv, From: seq, To: seq})
-	return seq, nil
+	return seq, err
 }
 
 // Direct gives the direct conversation of two users; see im.Reads.

@@ -161,6 +161,13 @@ func TestChangesAreAnnounced(t *testing.T) {
 		if len(c.did) != 0 {
 			t.Errorf("told %q", c.did)
 		}
+		c.err = im.ErrUnavailable // it may have been done
+		if _, err := a.Leave(ctx, me, "c", "cem"); !errors.Is(err, im.ErrUnavailable) {
+			t.Errorf("leave: %v", err)
+		}
+		if want := []string{"hub members c", "bus members c"}; !slices.Equal(c.did, want) {
+			t.Errorf("told %q, want %q", c.did, want)
+		}
 	})
 }
 
