@@ -11,12 +11,12 @@ import (
 
 // retainConvs bounds the conversations that one transaction of retention holds locked, for some milliseconds: sends to
 // them go through the contended lane meanwhile.
-const retainConvs = 64
+const retainConvs = 16
 
 const retainSQL = `SELECT o_looked, o_raised, o_events FROM im_retain($1, $2, $3::bigint * interval '1 microsecond')`
 
 // Retain does one bounded step of retention; see im.Upkeep. It removes at most limit events and looks at no more than
-// limit conversations, in transactions of at most 64 conversations; More says that one of the bounds was reached. Several
+// limit conversations, in transactions of at most 16 conversations; More says that one of the bounds was reached. Several
 // gateways may call it at once: each gets conversations that the others do not have. Where nothing is due it costs two
 // probes of an index. With an error, what the report says was done before it. Errors: im.ErrBadRequest (limit < 1,
 // keep < 0), im.ErrUnavailable.
