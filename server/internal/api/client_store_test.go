@@ -38,18 +38,9 @@ func (c storeClient) Read(ctx context.Context, r im.ReadReq) im.ReadResult {
 }
 
 // openStore opens a store with Ana (two devices), Ben and Eve, a group of Ana and Ben, and one of Ben and Eve that keeps
-// its events for a millisecond.
-func openStore(t *testing.T) *postgres.Store {
+// its events for a millisecond. base is a database to make its schema in.
+func openStore(t *testing.T, base string) *postgres.Store {
 	ctx := t.Context()
-	base := os.Getenv("DATABASE_URL")
-	if base == "" {
-		pg, err := pgembed.Start(ctx, pgembed.Config{Log: os.Stderr})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { pg.Stop() })
-		base = pg.URL("postgres")
-	}
 	admin, err := pgx.Connect(ctx, base)
 	if err != nil {
 		t.Fatal(err)
@@ -100,9 +91,24 @@ func openStore(t *testing.T) *postgres.Store {
 	return store
 }
 
-// A conversation over HTTP alone, on a real store: what one user does the others see, and every reply is as described.
+// The endpoints on a real store.
 func TestClientOnStore(t *testing.T) {
-	store := openStore(t)
+	base := os.Getenv("DATABASE_URL")
+	if base == "" {
+		pg, err := pgembed.Start(t.Context(), pgembed.Config{Log: os.Stderr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { pg.Stop() })
+		base = pg.URL("postgres")
+	}
+	t.Run("conversation", func(t *testing.T) { conversationOverHTTP(t, openStore(t, base)) })
+	t.Run("bad input", func(t *testing.T) { badInputOnStore(t, openStore(t, base)) })
+}
+
+// conversationOverHTTP is a conversation over HTTP alone: what one user does the others see, and every reply is as
+// described.
+func conversationOverHTTP(t *testing.T, store *postgres.Store) {
 	h := newPublic(storeClient{store})
 	// as sends a request of a user's first device, and holds the reply to a status and to parts of it.
 	as := func(user, method, target, body string, status int, parts ...string) string {
@@ -181,9 +187,8 @@ func TestClientOnStore(t *testing.T) {
 	as("ben", "GET", "/v1/inbox", "", 200, `"conv":"t-old"`)
 }
 
-// SQL in a body is text, and a database that is away is told as an unknown outcome.
-func TestClientOnStoreBadInput(t *testing.T) {
-	store := openStore(t)
+// badInputOnStore: SQL in a body is text, and a database that is away is told as an unknown outcome.
+func badInputOnStore(t *testing.T, store *postgres.Store) {
 	h := newPublic(storeClient{store})
 	const body = `'); DROP TABLE events; -- \\ % _ $1 \u0001`
 	token := []string{"Authorization", "Bearer t-ana/t-ana-1"}
