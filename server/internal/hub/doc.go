@@ -11,8 +11,11 @@
 // has drained, a queue that is half full meanwhile collapses into hints, and one that overflows closes its connection
 // (4008).
 //
-// Concurrency: all exported methods are safe for concurrent use. Committed, Announced, MembersChanged, RouteTaken,
-// Resync and the Conn methods never block on the network or the database (Conn.WaitRoom alone waits). Each goroutine
-// is waited for by Hub.Close. Locks are taken in the order registry, connection; a shard's inbox lock and a flusher's
-// lock are taken last and hold nothing else.
+// Read positions that moved (ReadMoved) take the same way, but none is read from the store: they wait for the hint
+// window, merged by conversation and user, go to the members of now, and are dropped where a bound is reached.
+//
+// Concurrency: all exported methods are safe for concurrent use. Committed, Announced, MembersChanged, ReadMoved,
+// RouteTaken, Resync and the Conn methods never block on the network or the database (Conn.WaitRoom alone waits). Each
+// goroutine is waited for by Hub.Close. Locks are taken in the order registry, connection; a shard's inbox lock and a
+// flusher's lock are taken last and hold nothing else.
 package hub

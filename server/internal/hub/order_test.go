@@ -111,10 +111,33 @@ func TestLateAnnouncementIsBounded(t *testing.T) {
 		ben.expect("ev c 16", "ev c 17", "ev c 18", "ev c 19")
 		h.Announced(head("c", 15, 22))
 		ben.expect("ev c 15", "ev c 21", "ev c 22")
+		if _, rows, _, _ := m.reads(); rows != 8 {
+			t.Fatalf("%d events read for 8 that were pushed", rows)
+		}
 		h.Announced(head("hinted", 20, 20))
 		ben.expect("hint hinted 20")
 		h.Announced(head("hinted", 19, 19)) // says nothing that the later hint does not
 		ben.expect()
+	})
+}
+
+// What came again with its bytes, beside something late, is not pushed again.
+func TestLateAnnouncementBesideARepetition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		m.create("c", im.Push, "ana", "ben")
+		h := newHub(t, testConfig(), m)
+		ben := connect(t, h, "ben", "b1").start()
+		m.msg("c", "ana", "a1")
+		ev := m.msg("c", "ana", "a1")
+		h.Committed([]im.Event{ev})
+		ben.expect("ev c 4")
+		h.Announced(head("c", 3, 3))
+		h.Committed([]im.Event{ev})
+		ben.expect("ev c 3")
+		if _, rows, _, _ := m.reads(); rows != 1 {
+			t.Fatalf("%d events read", rows)
+		}
 	})
 }
 

@@ -178,8 +178,9 @@ func TestSweepPassesOverWhatWasBeforeItsDevices(t *testing.T) {
 		gone := connect(t, h, "ben", "b1").start()
 		advance(500 * time.Millisecond)
 		gone.conn.Gone(0)
+		advance(time.Second)
 		population(m)
-		advance(1500 * time.Millisecond)
+		advance(1400 * time.Millisecond) // more than a period, by which the windows overlap
 		connect(t, h, "ben", "b1").start()
 		advance(20 * time.Second)
 		m.mu.Lock()

@@ -35,13 +35,10 @@ func (w *sweeper) sweep(ctx context.Context, oldest int64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	upTo := time.Now().Add(-h.cfg.Grace)
-	switch first := h.start.Add(time.Duration(oldest)); {
-	case oldest == 0:
+	if first := h.start.Add(time.Duration(oldest)); oldest == 0 {
 		w.covered, w.waiting = upTo, nil
 		clear(w.heads)
-	case first.After(upTo):
-		w.covered = upTo
-	case first.After(w.covered):
+	} else if first.After(w.covered) {
 		w.covered = first
 	}
 	err := w.look(ctx, upTo)
