@@ -47,19 +47,9 @@ endef
 report: build ## make reports/out/index.html of the newest finished run
 	bin/reports
 
-# A check is a test TestCheck… or a subtest of one, named by its id as in
-# 04-normal-history.
-verify: ## run the named checks on a real PostgreSQL and print their table
-	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; code=0; \
-	$(GO) test -count=1 -p 1 -v -run '^TestCheck' ./server/... >"$$out" 2>&1 || code=$$?; \
-	[ $$code = 0 ] || grep -v '^=== ' "$$out"; \
-	awk '$$1 == "---" { print $$3, $$2, $$4 }' "$$out" | sort | \
-	awk '{ last[NR] = $$0; name[NR] = $$1 } \
-		END { for (i = 1; i <= NR; i++) { \
-			if (index(name[i+1], name[i] "/") == 1) continue; \
-			split(last[i], f); sub(/:/, "", f[2]); sub(/^.*\/|^Test/, "", f[1]); \
-			printf "%-5s %-36s %s\n", f[2], f[1], f[3]; n[f[2]]++ } \
-		printf "%d checks passed, %d failed\n", n["PASS"], n["FAIL"]; exit n["PASS"] == 0 }' && exit $$code
+# RUN='^TestCheck04$$' limits it; the checks of the others then count as not run.
+verify: ## run the named checks and write their evidence to evidence/
+	@$(GO) run ./server/internal/evidence/verify -revision $(REVISION) $(if $(RUN),-run '$(RUN)')
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)

@@ -152,14 +152,14 @@ func orderThroughGateways(t *testing.T) string {
 	failed := make([]string, 2)
 	for i, user := range []string{"u-ana", "u-ben"} {
 		c := d.gateway(gatewayOptions{args: []string{"-request-rate", "0"}}).connect(as(user))
-		wg.Go(func() { failed[i] = pipeline(c, "u-ab", 100) })
+		wg.Go(func() { failed[i] = pipeline(c, "u-ab", "", 100) })
 	}
 	wg.Wait()
 	return failed[0] + failed[1] + ordered(d)
 }
 
-// pipeline sends messages 0, 1, … with 16 under way at a time, and says which got no `sent`.
-func pipeline(c *client, conv string, n int) (failed string) {
+// pipeline sends messages prefix0, prefix1, … with 16 under way at a time, and says which got no `sent`.
+func pipeline(c *client, conv, prefix string, n int) (failed string) {
 	const inFlight = 16
 	replies := make([]<-chan wire.Frame, n)
 	receive := func(i int) {
@@ -176,7 +176,7 @@ func pipeline(c *client, conv string, n int) (failed string) {
 		if i >= inFlight {
 			receive(i - inFlight)
 		}
-		replies[i] = c.start(wire.Request{T: wire.TSend, Conv: conv, CMID: fmt.Sprint("k", i), Body: fmt.Sprint(i)})
+		replies[i] = c.start(wire.Request{T: wire.TSend, Conv: conv, CMID: fmt.Sprint("k", i), Body: fmt.Sprint(prefix, i)})
 	}
 	for i := max(0, n-inFlight); i < n; i++ {
 		receive(i)

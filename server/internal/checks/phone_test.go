@@ -191,6 +191,12 @@ func (p *phone) ack(conv string) wire.Frame {
 func (p *phone) take() wire.Frame {
 	p.t.Helper()
 	f := p.c.next()
+	p.handle(f)
+	return f
+}
+
+func (p *phone) handle(f wire.Frame) {
+	p.t.Helper()
 	switch f.T {
 	case wire.TEvent:
 		if !p.apply(f.Ev) {
@@ -203,5 +209,4 @@ func (p *phone) take() wire.Frame {
 	default:
 		p.t.Fatalf("%s got %+v", p.who.Device, f)
 	}
-	return f
 }

@@ -63,6 +63,12 @@ func Chapter(id string) string {
 // Catalogue lists every named check, in the order of the chapters.
 func Catalogue() []Entry { return catalogue }
 
+// Known says whether the catalogue has a check of this id.
+func Known(id string) bool {
+	_, ok := find(id)
+	return ok
+}
+
 func find(id string) (Entry, bool) {
 	for _, e := range catalogue {
 		if e.ID == id {
