@@ -73,7 +73,7 @@ func TestProperty(t *testing.T) {
 	if *propertyFor == 0 {
 		t.Parallel()
 	}
-	s := openTest(t, func(c *Config) { c.GroupLimit = 4 })
+	s := openRig(t)
 	c := newTally()
 	defer c.log(t)
 	more, failed := until(t, c, 50), false

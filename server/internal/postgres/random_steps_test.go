@@ -244,7 +244,7 @@ func (w *world) stepAge() error {
 	w.note("%v pass", d)
 	w.aged += d
 	for _, id := range w.convs {
-		if err := (fixture{w.store}).Age(w.ctx, id, d); err != nil {
+		if err := (fixture{w.store.Store}).Age(w.ctx, id, d); err != nil {
 			return err
 		}
 		if err := w.model.Age(w.ctx, id, d); err != nil {

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"imbench/server/internal/im"
 	"imbench/server/internal/im/oracle"
@@ -33,10 +35,28 @@ const (
 
 var retentions = []time.Duration{0, 120 * time.Minute, 220 * time.Minute}
 
+// rig is a store for random histories, one history at a time.
+type rig struct {
+	*Store
+	look *pgx.Conn // for the checks: their plans are not made for the store's kind of statements
+}
+
+func openRig(t *testing.T, change ...func(*Config)) *rig {
+	t.Helper()
+	few := func(c *Config) { c.GroupLimit, c.Conns, c.SendConns = 4, 2, 1 } // each connection plans all statements anew
+	r := &rig{Store: openTest(t, append([]func(*Config){few}, change...)...)}
+	var err error
+	if r.look, err = pgx.Connect(t.Context(), r.cfg.URL); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.look.Close(context.Background()) })
+	return r
+}
+
 // world is one history: the store and its model, side by side.
 type world struct {
 	ctx     context.Context
-	store   *Store
+	store   *rig
 	model   *oracle.Store
 	c       chooser
 	counts  map[string]int // steps by operation; shared between histories
@@ -59,7 +79,7 @@ type told struct {
 }
 
 // newWorld empties the store and provisions a small population in both.
-func newWorld(ctx context.Context, s *Store, c chooser, counts map[string]int) (*world, error) {
+func newWorld(ctx context.Context, s *rig, c chooser, counts map[string]int) (*world, error) {
 	w := &world{ctx: ctx, store: s, c: c, counts: counts, devices: map[string][]string{}, known: map[string]told{}, marks: map[string]mark{}}
 	w.model = oracle.New(time.Now)
 	w.model.GroupLimit = s.cfg.GroupLimit
@@ -85,7 +105,7 @@ func newWorld(ctx context.Context, s *Store, c chooser, counts map[string]int) (
 		w.convs, convs = append(w.convs, cv.ID), append(convs, cv)
 		w.model.AddConv(cv.ID, cv.Kind, cv.Mode, cv.Members...)
 	}
-	if err := (fixture{s}).Provision(ctx, users, convs); err != nil {
+	if err := (fixture{s.Store}).Provision(ctx, users, convs); err != nil {
 		return nil, err
 	}
 	for _, id := range w.convs {
