@@ -31,7 +31,7 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 			DatabaseURL: o.database, PG: local.PGConfig{Keep: o.keep}, Log: p.Stderr})
 		if err != nil {
 			if o.database != "" {
-				return e, fail(ExitTarget, "the embedded stack did not start on the database of -db: %w", err)
+				return e, fail(ExitTarget, "the embedded stack did not start on the database of -db: %w", first(err))
 			}
 			return e, fmt.Errorf("the embedded stack did not start: %w", err)
 		}
@@ -52,6 +52,17 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 		return e, &exitError{ExitUsage, err}
 	}
 	return e, nil
+}
+
+// first is the first of errors that were joined: on one database every gateway fails alike.
+func first(err error) error {
+	for {
+		joined, ok := err.(interface{ Unwrap() []error })
+		if !ok || len(joined.Unwrap()) == 0 {
+			return err
+		}
+		err = joined.Unwrap()[0]
+	}
 }
 
 // adminExit tells a mistake of the caller (2) from a target that is not there (3).

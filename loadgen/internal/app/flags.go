@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var errHelp = errors.New("help was asked for")
@@ -113,7 +115,7 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 		if o.admin != "" {
 			return errors.New("-admin goes with -target: the embedded stack has its own")
 		}
-		return nil
+		return checkDatabase(o.database)
 	}
 	for _, t := range o.targets {
 		if err := checkURL("-target", t); err != nil {
@@ -150,6 +152,18 @@ func checkURL(flagName, s string) error {
 	}
 	if u.Path != "" && u.Path != "/" {
 		return fmt.Errorf("%s %q: leave the path %q out, the gateway's is fixed", flagName, s, u.Path)
+	}
+	return nil
+}
+
+// checkDatabase refuses what PostgreSQL's driver cannot read, before anything is started. The driver's error leaves the
+// password out.
+func checkDatabase(s string) error {
+	if s == "" {
+		return nil
+	}
+	if _, err := pgconn.ParseConfig(s); err != nil {
+		return fmt.Errorf("-db (or DATABASE_URL): %w; want postgres://user:password@host:port/name", err)
 	}
 	return nil
 }

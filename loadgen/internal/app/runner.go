@@ -272,7 +272,7 @@ func startProfile(f *os.File) (stop func(), err error) {
 func (r *runner) driverConfig() driver.Config {
 	sc := r.scenario
 	return driver.Config{
-		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals(),
+		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: sample.Tee{r.rec, r.ledger}, Seed: sc.Seed, RunID: r.runID,
 		BodySize: func(int64) int { return sc.Load.BodyBytes }, Device: deviceConfig(sc),

@@ -2,16 +2,19 @@ package driver
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/device"
+	"imbench/loadgen/internal/population"
 )
 
 // Counters are live figures for a status line. The zero value is ready; all methods are safe for concurrent use.
 type Counters struct {
 	device  device.Counters
-	offered atomic.Int64
+	due     atomic.Pointer[due] // nil before the load
 	lateMax atomic.Int64
 }
 
@@ -19,7 +22,7 @@ type Counters struct {
 type Snapshot struct {
 	Connected  int64         // devices with a session now
 	Ready      int64         // of these, those that know how their conversations stand
-	Offered    int64         // arrivals that were due
+	Offered    int64         // arrivals that were due by their intended time, started or not
 	Started    int64         // sends handed to a device
 	Done       int64         // sends committed
 	Failed     int64         // sends refused for good
@@ -31,7 +34,7 @@ type Snapshot struct {
 // Snapshot reads the counters.
 func (c *Counters) Snapshot() Snapshot {
 	d := &c.device
-	s := Snapshot{Connected: d.Connected.Load(), Ready: d.Ready.Load(), Offered: c.offered.Load(),
+	s := Snapshot{Connected: d.Connected.Load(), Ready: d.Ready.Load(), Offered: c.due.Load().count(),
 		Done: d.Done.Load(), Failed: d.Failed.Load(), Started: d.Started.Load(), Reconnects: d.Reconnects.Load(),
 		LateMax: time.Duration(c.lateMax.Load())}
 	s.InFlight = s.Started - s.Done - s.Failed
@@ -40,7 +43,55 @@ func (c *Counters) Snapshot() Snapshot {
 
 // Totals returns how many sends were due and how many had been started so far.
 func (c *Counters) Totals() (offered, started int64) {
-	return c.offered.Load(), c.device.Started.Load()
+	return c.due.Load().count(), c.device.Started.Load()
+}
+
+// due counts a plan's arrivals by their intended time, so that what the pacer is behind with shows.
+type due struct {
+	mu    sync.Mutex
+	plan  population.Arrivals // this counter's own
+	start clock.Time
+	end   clock.Time // of the load; 0 = it goes on
+	next  clock.Time // of the first arrival that is not counted; 0 = there is none
+	n     int64
+}
+
+func newDue(plan population.Arrivals, start clock.Time) *due {
+	d := &due{plan: plan, start: start}
+	d.read()
+	return d
+}
+
+// read looks at the next arrival; mu must be held once d is shared.
+func (d *due) read() {
+	d.next = 0
+	if a, ok := d.plan.Next(); ok {
+		d.next = d.start.Add(a.At)
+	}
+}
+
+// count is how many arrivals were due until now, or until the load was stopped.
+func (d *due) count() int64 {
+	if d == nil {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := clock.Now()
+	if d.end != 0 {
+		now = min(now, d.end)
+	}
+	for ; d.next != 0 && d.next <= now; d.n++ {
+		d.read()
+	}
+	return d.n
+}
+
+// stop ends the load: later arrivals are not due.
+func (d *due) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end = clock.Now()
 }
 
 // started records that a send began late by d.

@@ -36,9 +36,9 @@ const (
 type Config struct {
 	Wire       protocol.Wire
 	Population *population.Population
-	Arrivals   population.Arrivals
-	Targets    []string                  // http(s):// or ws(s)://; the i-th connected device uses target i mod n
-	Tokens     func(device int32) string // bearer tokens
+	Arrivals   func() population.Arrivals // the plan from its beginning, the same each time
+	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device uses target i mod n
+	Tokens     func(device int32) string  // bearer tokens
 	Sink       sample.Sink
 	Seed       uint64
 	RunID      uint32

@@ -81,7 +81,7 @@ func newSetup(n int) *setup {
 	pop := people(n)
 	s := &setup{gate: testgate.New(pop), sink: &tally{}, at: map[Phase]clock.Time{}}
 	s.cfg = Config{Wire: &testgate.Wire{Gate: s.gate, Delay: 5 * time.Millisecond}, Population: pop,
-		Arrivals: &even{gap: 100 * time.Millisecond, devices: int64(n)}, Targets: []string{"mem"},
+		Arrivals: func() population.Arrivals { return &even{gap: 100 * time.Millisecond, devices: int64(n)} }, Targets: []string{"mem"},
 		Tokens: func(int32) string { return "" }, Sink: s.sink, Seed: 1, RunID: 3, BodySize: func(int64) int { return 200 },
 		Device: device.Default(), ConnectRate: 100, Warmup: 2 * time.Second, Measure: 6 * time.Second, Tail: time.Second,
 		Settle: 15 * time.Second, Sleeper: pacer.Timers{}, Counters: &Counters{},
@@ -118,6 +118,36 @@ func TestWholeRun(t *testing.T) {
 	})
 }
 
+// asleep is a pacer that does not wake before the plan's second second: what was due before stands in a backlog.
+type asleep struct{ pacer.Timers }
+
+func (a asleep) Until(at clock.Time) {
+	a.Timers.Until(at)
+	<-time.After(1850 * time.Millisecond)
+}
+
+// TestBacklogIsOffered: an arrival counts as offered at its intended time, however late it is started.
+func TestBacklogIsOffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(10)
+		s.cfg.Sleeper = asleep{}
+		var offered, started int64
+		s.cfg.OnPhase = func(p Phase, at clock.Time) {
+			if p == Warmup {
+				time.AfterFunc(at.Sub(clock.Now())+1550*time.Millisecond, func() { offered, started = s.cfg.Counters.Totals() })
+			}
+		}
+		r, err := Run(t.Context(), s.cfg)
+		if err != nil || r.Final.Offered != 90 || r.Final.Started != 90 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		// The load begins 100 ms after the phase.
+		if offered != 15 || started != 0 {
+			t.Errorf("after 1.45 s %d were offered and %d started, want 15 and 0", offered, started)
+		}
+	})
+}
+
 // TestInterrupted: a cancelled run ends at once in every phase, keeps what there is, and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	for after, phase := range map[time.Duration]Phase{
@@ -139,6 +169,9 @@ func TestInterrupted(t *testing.T) {
 			}
 			if d := clock.Now().Sub(begun) - after; d > 100*time.Millisecond {
 				t.Errorf("it took another %v to end in %s", d, phase)
+			}
+			if r.Final.Offered != r.Final.Started {
+				t.Errorf("%d offered, %d started", r.Final.Offered, r.Final.Started)
 			}
 			if int64(len(s.sink.sends)) != r.Final.Started {
 				t.Errorf("%d sends reported, %d started", len(s.sink.sends), r.Final.Started)
@@ -250,7 +283,7 @@ func TestRealSockets(t *testing.T) {
 	server := httptest.NewServer(s.gate.Handler())
 	defer server.Close()
 	s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{server.URL, strings.Replace(server.URL, "http", "ws", 1)}
-	s.cfg.Arrivals = &even{gap: 2 * time.Millisecond, devices: 20}
+	s.cfg.Arrivals = func() population.Arrivals { return &even{gap: 2 * time.Millisecond, devices: 20} }
 	s.cfg.ConnectRate, s.cfg.Sleeper = 2000, nil
 	s.cfg.Warmup, s.cfg.Measure, s.cfg.Tail = 200*time.Millisecond, 500*time.Millisecond, 100*time.Millisecond
 	s.cfg.Device.Loss, s.cfg.Device.AckDelay = 0.1, 100*time.Millisecond

@@ -91,14 +91,16 @@ func (r *runner) phases(ctx context.Context) error {
 	r.result.LoadStart = start
 	from := start.Add(r.cfg.Warmup)
 	to := from.Add(r.cfg.Measure)
+	plan := func() population.Arrivals { return &until{r.cfg.Arrivals(), to.Add(r.cfg.Tail).Sub(start)} }
+	due := newDue(plan(), start)
+	r.count.due.Store(due)
 	loaded, stopLoad := context.WithCancel(ctx)
-	defer stopLoad()
 	paced := make(chan struct{})
 	go func() {
 		defer close(paced)
-		pacer.Run(loaded, &until{r.cfg.Arrivals, to.Add(r.cfg.Tail).Sub(start)}, start, r.cfg.Sleeper, r.arrive)
+		pacer.Run(loaded, plan(), start, r.cfg.Sleeper, r.arrive)
 	}()
-	defer func() { stopLoad(); <-paced }()
+	defer func() { stopLoad(); due.stop(); <-paced }()
 
 	r.enter(Warmup)
 	// Measure is announced a little ahead, so that whoever is told is ready for the window's first arrival.
@@ -133,7 +135,6 @@ func (r *runner) tell(p Phase, at clock.Time) {
 
 // arrive starts one send; it runs on the pacer's thread.
 func (r *runner) arrive(a *population.Arrival, intended clock.Time) {
-	r.count.offered.Add(1)
 	r.count.started(clock.Now().Sub(intended))
 	r.group.Send(a, intended)
 }

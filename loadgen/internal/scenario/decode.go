@@ -37,10 +37,25 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 	if len(tree.Docs) > 1 && tree.Docs[1].Body != nil {
 		d.problem(start(tree.Docs[1].Body), "a scenario is one YAML document, and here begins a second")
 	}
-	if len(tree.Docs) == 0 || tree.Docs[0].Body == nil {
-		return // an empty file is a scenario of defaults
+	if empty(tree) {
+		d.problem(nil, "the file is empty: a scenario gives at least one field, and for all defaults there is -scenario baseline")
+		return
 	}
 	d.section(tree.Docs[0].Body, reflect.ValueOf(s).Elem(), "")
+}
+
+// empty says whether a file gives no field at all.
+func empty(tree *ast.File) bool {
+	if len(tree.Docs) == 0 {
+		return true
+	}
+	switch body := tree.Docs[0].Body.(type) {
+	case nil, *ast.NullNode, *ast.CommentGroupNode:
+		return true
+	case *ast.MappingNode:
+		return len(body.Values) == 0
+	}
+	return false
 }
 
 func (d *decoder) syntax(err error) {

@@ -77,13 +77,23 @@ func TestGatewayArgsNever(t *testing.T) {
 	}
 }
 
+// A file that gives nothing is one that was not written, and no wish for a run of defaults.
+func TestAnEmptyFileIsRefused(t *testing.T) {
+	for _, src := range []string{"", "\n\n", "# nothing\n", "---\n", "---\n# nothing\n...\n", "{}\n", "null\n"} {
+		_, err := Parse("x.yaml", []byte(src), "seed=2")
+		if err == nil || !strings.Contains(err.Error(), "x.yaml: the file is empty") {
+			t.Errorf("%q: %v", src, err)
+		}
+	}
+}
+
 // The defaults are the baseline, as README.md says; only the criteria are not.
-func TestAnEmptyFileIsTheBaselinesLoad(t *testing.T) {
+func TestTheDefaultsAreTheBaselinesLoad(t *testing.T) {
 	base, err := Load("baseline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	empty, err := Parse("baseline.yaml", []byte("# nothing\n"))
+	empty, err := Parse("baseline.yaml", []byte("seed: 1\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
