@@ -10,6 +10,7 @@
 //	db.send(as("u-ana"), "u-ab", "k1", "hello")       // through the Store
 //	db.mutate("im_send_batch", "old text", "new")     // a control: a function of the schema, broken
 //	g := db.gateway(gatewayOptions{})                 // a gateway process of its own, with flags and fault points
+//	h := g.held(fault.Push); h.Release("")            // with pauses: where the gateway stands still, until it is let go
 //	c := g.connect(as("u-ben"))                       // a WebSocket client that has said hello and subscribed
 //	c.ask(wire.Request{T: wire.TSync, …})             // a request and its reply
 //	c.next()                                          // what the gateway sends by itself

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"imbench/server/internal/fault"
 	"imbench/server/internal/im"
 	"imbench/server/internal/token"
 	"imbench/server/local"
@@ -25,14 +28,15 @@ var tokenKey = []byte("0123456789abcdef0123456789abcdef")
 type gatewayOptions struct {
 	args   []string // flags, as {"-sweep", "500ms"}
 	faults string   // fault points, as IMBENCH_FAULT takes them
-	env    []string // further variables, as "NAME=value"
+	pauses bool     // some of the faults pause: the gateway gets a barrier
 }
 
 // gateway is a gateway process.
 type gateway struct {
-	t     *testing.T
-	id    string
-	stack *local.Stack
+	t       *testing.T
+	id      string
+	stack   *local.Stack
+	barrier *fault.Barrier // nil without pauses
 }
 
 var gateways atomic.Int64
@@ -43,18 +47,53 @@ func (d *database) gateway(o gatewayOptions) *gateway {
 	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1))}
 	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(),
 		GatewayArgs: append([]string{"-gateway-id", g.id, "-drain", "0s"}, o.args...),
-		GatewayEnv: append([]string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), "IMBENCH_FAULT=" + o.faults},
-			o.env...)}
+		GatewayEnv:  []string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), fault.Var + "=" + o.faults}}
+	if o.pauses {
+		cfg.GatewayEnv = append(cfg.GatewayEnv, fault.SocketVar+"="+g.listen())
+	}
 	var err error
 	if g.stack, err = local.Start(d.t.Context(), cfg); err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() {
+		if g.barrier != nil {
+			g.barrier.Close() // who is held cannot stop
+		}
 		if err := g.stack.Stop(context.Background()); err != nil {
 			d.t.Error(err)
 		}
 	})
 	return g
+}
+
+// listen makes the barrier, and returns its path.
+func (g *gateway) listen() string {
+	g.t.Helper()
+	dir, err := os.MkdirTemp("", "barrier-") // a test's own directory has too long a name for a socket
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	path := filepath.Join(dir, "b")
+	if g.barrier, err = fault.NewBarrier(path); err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() {
+		g.barrier.Close()
+		os.RemoveAll(dir)
+	})
+	return path
+}
+
+// held waits until the gateway pauses at a point. Who is held must be released, within ten seconds.
+func (g *gateway) held(p fault.Point) *fault.Held {
+	g.t.Helper()
+	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	defer cancel()
+	h, err := g.barrier.Wait(ctx, p)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return h
 }
 
 // exit waits until the process has ended by itself, and says how: "exit status 137".
