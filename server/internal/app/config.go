@@ -61,6 +61,7 @@ type config struct {
 	perUser      int
 	perAddress   int
 	requestRate  int
+	shards       int
 	sendWorkers  int
 	sendLinger   time.Duration
 	sendMaxBatch int
@@ -110,7 +111,8 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
 	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection; 0 = no limit")
 
-	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once")
+	f.IntVar(&c.shards, "shards", 1, "shards of the database, by a hash of the conversation's id: each has batches of its own")
+	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once, for each shard")
 	f.DurationVar(&c.sendLinger, "send-linger", 4*time.Millisecond, "time that a batch of sends waits for company, if the last had any; 0 = none")
 	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
 	f.DurationVar(&c.ackWindow, "ack-window", 50*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
@@ -202,13 +204,14 @@ func (c *config) checkTuning(f *flagSet) {
 		{"hint-above", c.hintAbove, 1, 1 << 30, "1 or more"}, {"open-only-above", c.openOnly, 1, 1 << 30, "1 or more"},
 		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
-		{"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"}, {"send-max-batch", c.sendMaxBatch, 1, 1024, "from 1 to 1024"},
+		{"shards", c.shards, 1, 64, "from 1 to 64"}, {"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"},
+		{"send-max-batch", c.sendMaxBatch, 1, 1024, "from 1 to 1024"},
 		{"retention-batch", c.retentionBatch, 1, 100_000, "from 1 to 100000"},
 	} {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
 	f.need(c.retentionKeys >= 0 && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from 0s to "+maxRetentionKeys.String())
-	f.need(c.sendConns > c.sendWorkers, "send-conns", "more than -send-workers: messages to a locked conversation wait on a connection of their own")
+	f.need(c.sendConns > c.sendWorkers*c.shards, "send-conns", "more than -send-workers times -shards: messages to a locked conversation wait on a connection of their own")
 	f.need(c.grace > c.ackDelay || c.grace < minGrace, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
 }
 

@@ -132,10 +132,11 @@ func (p *process) start(ctx context.Context) (err error) {
 	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, p.hub); err != nil {
 		return err
 	}
-	p.send = batch.NewSender(store, batch.SenderConfig{Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
-		Linger: zeroIsNone(c.sendLinger), Waiters: c.sendConns - c.sendWorkers, OnCommit: p.committed})
-	p.ack = batch.NewAcker(store, batch.AckerConfig{Window: zeroIsNone(c.ackWindow)})
-	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Window: zeroIsNone(c.ackWindow)}, OnMoved: p.readMoved})
+	p.send = batch.NewSender(store, batch.SenderConfig{Shards: c.shards, Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
+		Linger: zeroIsNone(c.sendLinger), Waiters: c.sendConns - c.sendWorkers*c.shards, OnCommit: p.committed})
+	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)})
+	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
+		OnMoved: p.readMoved})
 	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})
 	p.acts = &actions{store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns)}
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,

@@ -3,7 +3,6 @@ package batch
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,8 @@ type pendingWrite[Q, R any] struct {
 }
 
 // bulk is the common part of Acker and Marker: it gathers requests for a short window and writes them in one call, in
-// which the store merges those of one row. Rows are spread over the workers by owner; a worker has one write under way.
+// which the store merges those of one row. Rows are spread over the workers by shard and owner; a worker has one write
+// under way.
 type bulk[Q, R any] struct {
 	cfg    AckerConfig
 	write  func(context.Context, []Q) ([]R, error)
@@ -31,7 +31,7 @@ type bulk[Q, R any] struct {
 	ctx  context.Context // of the calls to the store; ends when Close runs out of time
 	stop context.CancelFunc
 
-	seed    maphash.Seed
+	spread  spread
 	workers []*collector[pendingWrite[Q, R]]
 
 	count counters
@@ -40,18 +40,19 @@ type bulk[Q, R any] struct {
 
 // start begins the workers; the fields up to wrote must be set.
 func (b *bulk[Q, R]) start() {
-	b.cfg.Workers, b.cfg.MaxBatch, b.cfg.Queue = or(b.cfg.Workers, 1), or(b.cfg.MaxBatch, 256), or(b.cfg.Queue, 65536)
+	b.cfg.MaxBatch, b.cfg.Queue = or(b.cfg.MaxBatch, 256), or(b.cfg.Queue, 65536)
 	b.cfg.Window, b.cfg.Timeout = or(b.cfg.Window, 20*time.Millisecond), or(b.cfg.Timeout, 10*time.Second)
-	b.seed = maphash.MakeSeed()
+	b.spread = newSpread(or(b.cfg.Shards, 1), or(b.cfg.Workers, 1))
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	window := func(int) time.Duration { return b.cfg.Window }
-	for range b.cfg.Workers {
+	for range b.spread.all() {
 		b.workers = append(b.workers, newCollector(b.cfg.Queue, b.cfg.MaxBatch, window, b.flush))
 	}
 }
 
 func (b *bulk[Q, R]) submit(req Q, done func(R)) {
-	w := b.workers[maphash.String(b.seed, b.key(&req).owner)%uint64(len(b.workers))]
+	k := b.key(&req)
+	w := b.workers[b.spread.worker(k.conv, k.owner)]
 	if b.count.waiting.Add(1) > int64(b.cfg.Queue) {
 		b.refuse(done, errFull)
 	} else if !w.add(pendingWrite[Q, R]{req, done}) {

@@ -17,7 +17,8 @@ type Store interface {
 
 // SenderConfig tunes the group commit of sends. A zero field takes its default.
 type SenderConfig struct {
-	Workers  int           // shared batches under way at once, conversations hashed to them; default 1
+	Shards   int           // of the database, by im.Shard: no batch has conversations of two of them; default 1
+	Workers  int           // shared batches of a shard under way at once, conversations hashed to them; default 1
 	MaxBatch int           // messages a transaction; default 64
 	Queue    int           // messages waiting in all, contended ones included; default 8192
 	Linger   time.Duration // wait for company, only if the last batch had more than one message; default 1ms, negative = none
@@ -31,7 +32,8 @@ type SenderConfig struct {
 
 // AckerConfig tunes the merging of acknowledgements. A zero field takes its default.
 type AckerConfig struct {
-	Workers  int           // writes under way at once, devices hashed to them; default 1
+	Shards   int           // as in SenderConfig
+	Workers  int           // writes of a shard under way at once, devices hashed to them; default 1
 	Window   time.Duration // how long the first of a batch waits for others; default 20ms, negative = none
 	MaxBatch int           // requests a write; default 256
 	Queue    int           // requests waiting in all; default 65536

@@ -4,7 +4,8 @@ import "sync"
 
 // lanes is the contended lane of a Sender: the conversations that another session holds, each with its sends in order.
 // A lane lives from the first send that found its conversation locked until none waits any more; while it lives, all
-// sends of its conversation go through it. A bounded number of goroutines take turns with the lanes.
+// sends of its conversation go through it. A bounded number of goroutines take turns with the lanes, of all shards: a turn
+// is for one conversation, and so for one shard.
 type lanes struct {
 	max int                               // sends a turn
 	cap int                               // sends a lane

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -29,7 +28,7 @@ type Sender struct {
 	ctx   context.Context // of the calls to the store; ends when Close runs out of time
 	stop  context.CancelFunc
 
-	seed    maphash.Seed
+	spread  spread
 	workers []*collector[*pending]
 	lanes   *lanes
 
@@ -39,11 +38,11 @@ type Sender struct {
 
 // NewSender starts the workers; Close ends them.
 func NewSender(store Store, cfg SenderConfig) *Sender {
-	cfg.Workers, cfg.MaxBatch, cfg.Queue = or(cfg.Workers, 1), or(cfg.MaxBatch, 64), or(cfg.Queue, 8192)
+	cfg.MaxBatch, cfg.Queue = or(cfg.MaxBatch, 64), or(cfg.Queue, 8192)
 	cfg.Waiters, cfg.LaneCap = or(cfg.Waiters, 2), or(cfg.LaneCap, 512)
 	cfg.Linger, cfg.LaneTTL = or(cfg.Linger, time.Millisecond), or(cfg.LaneTTL, 10*time.Second)
 	cfg.Timeout = or(cfg.Timeout, 10*time.Second)
-	s := &Sender{store: store, cfg: cfg, seed: maphash.MakeSeed()}
+	s := &Sender{store: store, cfg: cfg, spread: newSpread(or(cfg.Shards, 1), or(cfg.Workers, 1))}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.lanes = newLanes(cfg, s.contend)
 	// After a batch of one there is nobody to wait for; after a larger one, waiting makes the next commit cheaper a head.
@@ -53,7 +52,7 @@ func NewSender(store Store, cfg SenderConfig) *Sender {
 		}
 		return 0
 	}
-	for range cfg.Workers {
+	for range s.spread.all() {
 		s.workers = append(s.workers, newCollector(cfg.Queue, cfg.MaxBatch, window, s.flush))
 	}
 	return s
@@ -62,7 +61,7 @@ func NewSender(store Store, cfg SenderConfig) *Sender {
 // Submit queues one message and returns at once; done is called with its outcome, after the commit and after OnCommit.
 // The errors are those of im.SendResult; a full queue or a closed Sender is im.ErrUnavailable.
 func (s *Sender) Submit(req im.SendReq, done func(im.SendResult)) {
-	w := s.workers[maphash.String(s.seed, req.Conv)%uint64(len(s.workers))]
+	w := s.workers[s.spread.worker(req.Conv, req.Conv)]
 	if s.waiting.Add(1) > int64(s.cfg.Queue) {
 		s.refuse(done, errFull)
 	} else if !w.add(&pending{req: req, done: done, since: time.Now()}) {
