@@ -57,7 +57,7 @@ func (n *node) cut(seen map[*node]bool, survives func() bool) {
 	n.links, n.lookups = 0, 0
 	if !n.isDir() {
 		for _, i := range slices.Sorted(maps.Keys(n.dirty)) {
-			if survives() {
+			if survives() && int64(i)*BlockSize < n.now.size { // a truncation is no block
 				n.platter.set(i, n.now.block(i))
 				n.platter.size = max(n.platter.size, min(n.now.size, int64(i+1)*BlockSize))
 			}
