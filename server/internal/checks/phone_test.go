@@ -21,7 +21,6 @@ type phone struct {
 	c    *client
 	kept state
 
-	ackFirst   bool // acknowledges before it saves
 	noDedup    bool // applies what comes, again if it comes again
 	cursorJump bool // takes the seq of a push, or the head of a page, for its cursor
 }
