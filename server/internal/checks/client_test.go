@@ -156,6 +156,12 @@ func (c *client) next() wire.Frame {
 	return f
 }
 
+// hello is the first request of a connection.
+func (c *client) hello() wire.Frame {
+	c.t.Helper()
+	return c.ask(wire.Request{T: wire.THello, Device: c.who.Device, Install: c.who.Install})
+}
+
 // send, ack and sync are the three requests that most checks are made of.
 func (c *client) send(conv, cmid, body string) wire.Frame {
 	c.t.Helper()

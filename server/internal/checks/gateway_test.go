@@ -16,7 +16,6 @@ import (
 
 	"imbench/server/internal/fault"
 	"imbench/server/internal/im"
-	"imbench/server/internal/token"
 	"imbench/server/local"
 	"imbench/server/wire"
 )
@@ -29,6 +28,7 @@ type gatewayOptions struct {
 	args   []string // flags, as {"-sweep", "500ms"}
 	faults string   // fault points, as IMBENCH_FAULT takes them
 	pauses bool     // some of the faults pause: the gateway gets a barrier
+	env    []string // further variables, as "NAME=value"
 }
 
 // gateway is a gateway process.
@@ -48,6 +48,7 @@ func (d *database) gateway(o gatewayOptions) *gateway {
 	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(),
 		GatewayArgs: append([]string{"-gateway-id", g.id, "-drain", "0s"}, o.args...),
 		GatewayEnv:  []string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), fault.Var + "=" + o.faults}}
+	cfg.GatewayEnv = append(cfg.GatewayEnv, o.env...)
 	if o.pauses {
 		cfg.GatewayEnv = append(cfg.GatewayEnv, fault.SocketVar+"="+g.listen())
 	}
@@ -113,25 +114,23 @@ func (g *gateway) exit() string {
 // connect brings a device online: hello and sub are said. The connection ends with the test.
 func (g *gateway) connect(p im.Principal) *client {
 	g.t.Helper()
-	key, err := token.NewKey(tokenKey)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	text, err := key.Mint(p.User, p.Device, time.Now(), time.Hour)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	address := "ws" + strings.TrimPrefix(g.stack.Targets[0], "http") + "/v1/ws"
-	ws, resp, err := websocket.DefaultDialer.Dial(address, http.Header{"Authorization": {"Bearer " + text}})
-	if err != nil {
-		g.t.Fatalf("%s at %s: %v, %+v", p.Device, g.id, err, resp)
-	}
-	c := newClient(g.t, ws, p)
-	if f := c.ask(wire.Request{T: wire.THello, Device: p.Device, Install: p.Install}); f.T != wire.TWelcome || f.Gateway != g.id {
+	c := g.dial(p)
+	if f := c.hello(); f.T != wire.TWelcome || f.Gateway != g.id {
 		g.t.Fatalf("hello of %s: %+v", p.Device, f)
 	}
 	if f := c.ask(wire.Request{T: wire.TSub}); f.T != wire.TSubbed {
 		g.t.Fatalf("sub of %s: %+v", p.Device, f)
 	}
 	return c
+}
+
+// dial is a connection on which nothing is said yet. It ends with the test.
+func (g *gateway) dial(p im.Principal) *client {
+	g.t.Helper()
+	address := "ws" + strings.TrimPrefix(g.stack.Targets[0], "http") + "/v1/ws"
+	ws, resp, err := websocket.DefaultDialer.Dial(address, http.Header{"Authorization": {"Bearer " + bearer(g.t, p)}})
+	if err != nil {
+		g.t.Fatalf("%s at %s: %v, %+v", p.Device, g.id, err, resp)
+	}
+	return newClient(g.t, ws, p)
 }
