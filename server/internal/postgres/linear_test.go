@@ -138,12 +138,16 @@ func show(ops []porcupine.Operation) string {
 	return b.String()
 }
 
+func openConcurrent(t *testing.T) *rig {
+	return openRig(t, func(c *Config) { c.Conns, c.SendConns, c.GroupLimit = clients, clients, 1000 })
+}
+
 // TestLinearizable runs histories of several clients at once, and judges each of them.
 func TestLinearizable(t *testing.T) {
 	if *propertyFor == 0 {
 		t.Parallel()
 	}
-	r := openRig(t, func(c *Config) { c.Conns, c.SendConns, c.GroupLimit = clients, clients, 1000 })
+	r := openConcurrent(t)
 	c := newTally()
 	defer c.log(t)
 	seed := uint64(time.Now().UnixNano())

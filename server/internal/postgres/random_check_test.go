@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
 )
 
 // Emptied row by row: TRUNCATE makes new files for twenty tables and indexes, which takes longer than a history.
@@ -207,7 +209,14 @@ func (w *world) check() error {
 	if want := w.model.Dump(); !slices.Equal(got, want) {
 		return fmt.Errorf("the state differs:\n     %s", strings.Join(diff(got, want), "\n     "))
 	}
-	return nil
+	// Positions and unread are not stored but derived: what the list shows of them to one user.
+	p := im.Principal{User: w.focus.user, Device: w.focus.device}
+	list, _, err := w.store.Convs(w.ctx, p, "", 0)
+	if err != nil {
+		return err
+	}
+	want, _, _ := w.model.Convs(w.ctx, p, "", 0)
+	return differ(list, want, slices.Equal(list, want))
 }
 
 // diff names the lines that only one of two sorted lists has.

@@ -27,7 +27,8 @@ var pageLimits = []int{0, 1, 2, 3, 200, 201, -1}
 // stepSync reads a page, and often goes on to the end of the log as a client does: nothing comes twice, nothing is missed
 // (O2, O3), because the model's pages are the same.
 func (w *world) stepSync() error {
-	r := im.SyncReq{From: w.who(), Conv: w.conv(), Limit: pick(w.c, "limit", pageLimits)}
+	r := im.SyncReq{Conv: w.conv(), Limit: pick(w.c, "limit", pageLimits)}
+	r.From = w.who(r.Conv)
 	if r.Epoch = w.epoch(r.Conv); w.chance("from a place", 2) {
 		r.After = w.seq(r.Conv)
 	}
@@ -43,7 +44,8 @@ func (w *world) stepSync() error {
 }
 
 func (w *world) stepBefore() error {
-	p, conv, limit := w.who(), w.conv(), pick(w.c, "limit", pageLimits)
+	conv, limit := w.conv(), pick(w.c, "limit", pageLimits)
+	p := w.who(conv)
 	before := int64(0)
 	if w.chance("from a place", 2) {
 		before = w.seq(conv)
@@ -60,8 +62,8 @@ func (w *world) stepBefore() error {
 }
 
 func (w *world) stepFetch() error {
-	p, conv := w.who(), w.conv()
-	seq := w.seq(conv)
+	conv := w.conv()
+	p, seq := w.who(conv), w.seq(conv)
 	got, err := w.store.Fetch(w.ctx, p, conv, seq)
 	want, wantErr := w.model.Fetch(w.ctx, p, conv, seq)
 	w.note("fetch %q@%d by %+v → %s %q, %v", short(conv), seq, p, got.Kind, got.Body, err)
@@ -72,8 +74,8 @@ func (w *world) stepFetch() error {
 }
 
 func (w *world) stepReceipts() error {
-	p, conv := w.who(), w.conv()
-	seq := w.seq(conv)
+	conv := w.conv()
+	p, seq := w.who(conv), w.seq(conv)
 	got, err := w.store.Receipts(w.ctx, p, conv, seq)
 	want, wantErr := w.model.Receipts(w.ctx, p, conv, seq)
 	w.note("receipts %q@%d by %+v → %+v, %v", short(conv), seq, p, got, err)
@@ -85,7 +87,7 @@ func (w *world) stepReceipts() error {
 
 // listing draws what Convs and Inbox take.
 func (w *world) listing() (p im.Principal, after string, limit int) {
-	p, limit = w.who(), []int{0, 1, 2, 100, 501, -1}[w.c.Int("limit", 0, 5)]
+	p, limit = w.who(w.focus.conv), []int{0, 1, 2, 100, 501, -1}[w.c.Int("limit", 0, 5)]
 	if w.chance("from a place", 3) {
 		after = w.conv()
 	}

@@ -14,28 +14,33 @@ var bodies = []string{"x", "hello", "grüße 😀", `'); --`, "nul\x00", "\xff"}
 func (w *world) stepSend() error {
 	var reqs []im.SendReq
 	for range w.c.Int("batch", 1, 4) {
-		p := w.who()
-		r := im.SendReq{From: p, Conv: w.conv(), CMID: w.or(fmt.Sprintf("k%d", w.c.Int("key", 0, 99))), Body: bodies[max(0, w.c.Int("body", -6, len(bodies)-1))]}
+		conv := w.conv()
+		r := im.SendReq{From: w.member(conv), Conv: conv, CMID: w.or(fmt.Sprintf("k%d", w.c.Int("key", 0, 99))), Body: bodies[max(0, w.c.Int("body", -6, len(bodies)-1))]}
 		reqs = append(reqs, r)
 	}
 	return w.send(reqs)
 }
 
-// stepResend repeats an earlier send, perhaps with another body, from another device, or by someone else.
+// stepResend repeats an earlier send, perhaps one that retention removed, with another body, from another device, or by
+// someone else.
 func (w *world) stepResend() error {
 	if len(w.sent) == 0 {
 		return nil
 	}
+	from := w.sent
+	if removed := slices.DeleteFunc(slices.Clone(from), func(r im.SendReq) bool { return w.model.SeqOf(r) > 0 }); len(removed) > 0 && w.chance("removed", 2) {
+		from = removed
+	}
 	var reqs []im.SendReq
 	for range w.c.Int("batch", 1, 3) {
-		r := pick(w.c, "which", w.sent)
+		r := pick(w.c, "which", from)
 		switch w.c.Int("change", 0, 5) {
 		case 5:
 			r.Body += "!"
 		case 4:
 			r.From.Device = pick(w.c, "device", w.devices[r.From.User])
 		case 3:
-			r.From = w.who()
+			r.From = w.who(r.Conv)
 		}
 		reqs = append(reqs, r)
 	}
@@ -76,11 +81,12 @@ func short(s string) string {
 	return s
 }
 
-func (w *world) stepJoin() error  { return w.member("join", w.store.Join, w.model.Join) }
-func (w *world) stepLeave() error { return w.member("leave", w.store.Leave, w.model.Leave) }
+func (w *world) stepJoin() error  { return w.membership("join", w.store.Join, w.model.Join) }
+func (w *world) stepLeave() error { return w.membership("leave", w.store.Leave, w.model.Leave) }
 
-func (w *world) member(name string, store, model memberFunc) error {
-	by, conv, user := w.who(), w.conv(), w.user()
+func (w *world) membership(name string, store, model memberFunc) error {
+	conv := w.conv()
+	by, user := w.member(conv), w.or(w.user(conv))
 	if w.chance("oneself", 4) {
 		user = by.User
 	}
@@ -90,14 +96,22 @@ func (w *world) member(name string, store, model memberFunc) error {
 	if err := same(err, wantErr); err != nil {
 		return err
 	}
+	if wantErr == nil { // the next steps are likely to be about who came or went
+		w.focus.conv, w.focus.user, w.focus.device = conv, user, w.devices[user][0]
+	}
 	return differ(got, want, got == want)
 }
 
 func (w *world) stepAck() error {
+	if w.chance("reinstalled", 6) {
+		if err := w.stepClaim(); err != nil {
+			return err
+		}
+	}
 	var reqs []im.AckReq
 	for range w.c.Int("batch", 1, 3) {
-		r := im.AckReq{From: w.who(), Conv: w.conv()}
-		r.Seq, r.Epoch = w.seq(r.Conv), w.epoch(r.Conv)
+		r := im.AckReq{Conv: w.conv()}
+		r.From, r.Seq, r.Epoch = w.who(r.Conv), w.seq(r.Conv), w.epoch(r.Conv)
 		if len(reqs) > 0 && w.chance("same cursor", 2) {
 			r.From, r.Conv = reqs[0].From, reqs[0].Conv
 		}
@@ -127,8 +141,8 @@ func (w *world) stepAck() error {
 func (w *world) stepRead() error {
 	var reqs []im.ReadReq
 	for range w.c.Int("batch", 1, 3) {
-		r := im.ReadReq{From: w.who(), Conv: w.conv()}
-		r.Seq, r.Epoch = w.seq(r.Conv), w.epoch(r.Conv)
+		r := im.ReadReq{Conv: w.conv()}
+		r.From, r.Seq, r.Epoch = w.who(r.Conv), w.seq(r.Conv), w.epoch(r.Conv)
 		reqs = append(reqs, r)
 	}
 	got, err := w.store.ReadBatch(w.ctx, reqs)
@@ -161,9 +175,12 @@ func (w *world) stepRecall() error {
 	case len(w.sent) > 0 && w.chance("own message", 2):
 		m := pick(w.c, "which", w.sent)
 		r = im.RecallReq{From: m.From, Conv: m.Conv, Seq: w.model.SeqOf(m), CMID: w.or(fmt.Sprintf("k%d", w.c.Int("key", 100, 120)))}
+		if w.chance("by another", 4) {
+			r.From = w.member(m.Conv)
+		}
 	default:
-		r = im.RecallReq{From: w.who(), Conv: w.conv(), CMID: fmt.Sprintf("k%d", w.c.Int("key", 90, 120))}
-		r.Seq = w.seq(r.Conv)
+		r = im.RecallReq{Conv: w.conv(), CMID: fmt.Sprintf("k%d", w.c.Int("key", 90, 120))}
+		r.From, r.Seq = w.member(r.Conv), w.seq(r.Conv)
 	}
 	got, want := w.store.Recall(w.ctx, r), w.model.Recall(w.ctx, r)
 	w.note("recall %q@%d by %+v key %q → %+v", r.Conv, r.Seq, r.From, short(r.CMID), got)
@@ -174,7 +191,7 @@ func (w *world) stepRecall() error {
 }
 
 func (w *world) stepDirect() error {
-	p, peer := w.who(), w.user()
+	p, peer := w.who(""), w.or(w.user(""))
 	id, created, err := w.store.Direct(w.ctx, p, peer)
 	w.note("direct %+v with %q → %s, %v, %v", p, short(peer), id, created, err)
 	w.model.NewConv = func() string { return id }
@@ -195,9 +212,9 @@ func (w *world) stepDirect() error {
 func (w *world) stepClaim() error {
 	var claims []im.RouteClaim
 	for i := range w.c.Int("batch", 1, 2) {
-		p := w.who()
+		p := w.who(w.focus.conv)
 		cl := im.RouteClaim{User: p.User, Device: p.Device, Install: p.Install, Gateway: pick(w.c, "gateway", []string{"g1", "g2"}), Conn: int64(i)}
-		if w.chance("reinstalled", 3) {
+		if w.chance("reinstalled", 2) {
 			cl.Install++
 		}
 		claims = append(claims, cl)
@@ -220,6 +237,7 @@ func (w *world) stepClaim() error {
 				return err
 			}
 			w.routes = append(w.routes, im.Route{Device: cl.Device, Generation: got[i].Generation})
+			w.focus.user, w.focus.device = cl.User, cl.Device
 		}
 	}
 	return nil
@@ -229,7 +247,7 @@ func (w *world) stepRelease() error {
 	if len(w.routes) == 0 {
 		return nil
 	}
-	r := pick(w.c, "route", w.routes)
+	r := pick(w.c, "route", w.routes[max(0, len(w.routes)-4):])
 	w.note("release %+v", r)
 	err := w.store.ReleaseRoutes(w.ctx, []im.Route{r})
 	if err == nil {
@@ -240,7 +258,7 @@ func (w *world) stepRelease() error {
 
 // stepAge lets time pass.
 func (w *world) stepAge() error {
-	d := ageStep * time.Duration(w.c.Int("long", 1, 2))
+	d := ageStep * time.Duration(w.c.Int("long", 1, 3))
 	w.note("%v pass", d)
 	w.aged += d
 	for _, id := range w.convs {
@@ -256,7 +274,12 @@ func (w *world) stepAge() error {
 
 // stepRetain does one step of retention, often too small for all that is due; the model follows where it is allowed to.
 func (w *world) stepRetain() error {
-	limit := []int{1000, 1, 2, 5, 0, -1}[w.c.Int("limit", 0, 5)]
+	if w.chance("later", 2) {
+		if err := w.stepAge(); err != nil {
+			return err
+		}
+	}
+	limit := []int{1000, 1000, 1, 2, 5, 5, 0, -1}[w.c.Int("limit", 0, 7)]
 	rep, err := w.store.Retain(w.ctx, limit, keepKeys)
 	w.note("retain %d → %+v, %v", limit, rep, err)
 	if limit < 1 {

@@ -43,7 +43,7 @@ type rig struct {
 
 func openRig(t *testing.T, change ...func(*Config)) *rig {
 	t.Helper()
-	few := func(c *Config) { c.GroupLimit, c.Conns, c.SendConns = 4, 2, 1 } // each connection plans all statements anew
+	few := func(c *Config) { c.GroupLimit, c.Conns, c.SendConns = 3, 2, 1 } // each connection plans all statements anew
 	r := &rig{Store: openTest(t, append([]func(*Config){few}, change...)...)}
 	var err error
 	if r.look, err = pgx.Connect(t.Context(), r.cfg.URL); err != nil {
@@ -64,11 +64,12 @@ type world struct {
 	users   []string
 	devices map[string][]string // by user
 	convs   []string
-	sent    []im.SendReq    // to be sent again
-	recalls []im.RecallReq  // to be repeated
-	routes  []im.Route      // ever claimed
-	known   map[string]told // what was told of an event first
-	marks   map[string]mark // cursors and read positions after the last step
+	sent    []im.SendReq                        // to be sent again
+	recalls []im.RecallReq                      // to be repeated
+	focus   struct{ user, device, conv string } // what half of the requests are about, for a while
+	routes  []im.Route                          // ever claimed
+	known   map[string]told                     // what was told of an event first
+	marks   map[string]mark                     // cursors and read positions after the last step
 	trace   []string
 }
 
@@ -128,13 +129,13 @@ var steps = []struct {
 	weight int
 	run    func(*world) error
 }{
-	{"send", 8, (*world).stepSend}, {"resend", 4, (*world).stepResend}, {"join", 4, (*world).stepJoin},
-	{"leave", 3, (*world).stepLeave}, {"ack", 5, (*world).stepAck}, {"read", 4, (*world).stepRead},
-	{"recall", 4, (*world).stepRecall}, {"sync", 5, (*world).stepSync}, {"before", 2, (*world).stepBefore},
-	{"fetch", 3, (*world).stepFetch}, {"receipts", 2, (*world).stepReceipts}, {"convs", 2, (*world).stepConvs},
-	{"inbox", 3, (*world).stepInbox}, {"direct", 1, (*world).stepDirect}, {"claim", 2, (*world).stepClaim},
-	{"release", 1, (*world).stepRelease}, {"fan-out", 2, (*world).stepFanOut}, {"lagging", 1, (*world).stepLagging},
-	{"age", 2, (*world).stepAge}, {"retain", 3, (*world).stepRetain}, {"epoch", 1, (*world).stepEpoch},
+	{"send", 8, (*world).stepSend}, {"resend", 5, (*world).stepResend}, {"join", 6, (*world).stepJoin},
+	{"leave", 4, (*world).stepLeave}, {"ack", 7, (*world).stepAck}, {"read", 4, (*world).stepRead},
+	{"recall", 6, (*world).stepRecall}, {"sync", 5, (*world).stepSync}, {"before", 2, (*world).stepBefore},
+	{"fetch", 3, (*world).stepFetch}, {"receipts", 2, (*world).stepReceipts}, {"convs", 3, (*world).stepConvs},
+	{"inbox", 3, (*world).stepInbox}, {"direct", 1, (*world).stepDirect}, {"claim", 5, (*world).stepClaim},
+	{"release", 2, (*world).stepRelease}, {"fan-out", 2, (*world).stepFanOut}, {"lagging", 1, (*world).stepLagging},
+	{"age", 2, (*world).stepAge}, {"retain", 5, (*world).stepRetain}, {"epoch", 3, (*world).stepEpoch},
 }
 
 // step does one operation on both and compares; the error says what differs.
@@ -143,16 +144,24 @@ func (w *world) step() error {
 	for _, s := range steps {
 		total += s.weight
 	}
+	if w.focus.conv == "" || w.chance("elsewhere", 15) {
+		w.focus.user, w.focus.conv = pick(w.c, "user", w.users), pick(w.c, "conv", w.convs)
+		w.focus.device = pick(w.c, "device", w.devices[w.focus.user])
+	}
 	n := w.c.Int("operation", 0, total-1)
 	for _, s := range steps {
 		if n -= s.weight; n >= 0 {
 			continue
 		}
 		w.counts[s.name]++
-		if err := s.run(w); err != nil {
+		err := s.run(w)
+		if err == nil {
+			err = w.check()
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		return w.check()
+		return nil
 	}
 	return nil
 }
@@ -180,23 +189,55 @@ func (w *world) or(text string) string {
 	return text
 }
 
-func (w *world) conv() string { return w.or(pick(w.c, "conv", w.convs)) }
-func (w *world) user() string { return w.or(pick(w.c, "user", w.users)) }
+func (w *world) conv() string {
+	if w.chance("any", 3) {
+		return w.or(pick(w.c, "conv", w.convs))
+	}
+	return w.focus.conv
+}
 
-// who draws a principal: mostly a user with a device of theirs, in its present installation.
-func (w *world) who() im.Principal {
-	u := pick(w.c, "user", w.users)
-	p := im.Principal{User: u, Device: pick(w.c, "device", w.devices[u])}
+// user draws a user: the one in focus, a member, one who has left, or anyone.
+func (w *world) user(conv string) string {
+	members, past := w.model.Users(conv)
+	switch n := w.c.Int("user", 0, 7); {
+	case n < 4:
+		return w.focus.user
+	case n < 6 && len(members) > 0:
+		return pick(w.c, "member", members)
+	case n < 7 && len(past) > 0:
+		return pick(w.c, "past member", past)
+	default:
+		return pick(w.c, "user", w.users)
+	}
+}
+
+// who draws a principal for a request about a conversation: mostly a user with a device of theirs, in its present
+// installation.
+func (w *world) who(conv string) im.Principal {
+	p := im.Principal{User: w.user(conv), Device: w.focus.device}
+	if p.User != w.focus.user {
+		p.Device = pick(w.c, "device", w.devices[p.User])
+	}
 	p.Install = w.model.Install(p.Device)
-	switch w.c.Int("disguise", 0, 30) {
-	case 30:
+	switch w.c.Int("disguise", 0, 15) {
+	case 15:
 		p.Device = w.or(pick(w.c, "device", w.devices[pick(w.c, "user", w.users)]))
-	case 29:
+	case 14, 13:
 		p.Install--
-	case 28:
-		p.User = w.user()
+	case 12:
+		p.User = w.or(w.user(conv))
 	}
 	return p
+}
+
+// member draws a principal who is a member, mostly.
+func (w *world) member(conv string) im.Principal {
+	members, _ := w.model.Users(conv)
+	if len(members) == 0 || w.chance("anyone", 5) {
+		return w.who(conv)
+	}
+	u := pick(w.c, "member", members)
+	return im.Principal{User: u, Device: w.devices[u][0], Install: w.model.Install(w.devices[u][0])}
 }
 
 // seq draws a place in a conversation: mostly one that exists.

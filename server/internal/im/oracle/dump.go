@@ -80,3 +80,21 @@ func (s *Store) SeqOf(r im.SendReq) int64 {
 	}
 	return 0
 }
+
+// Users are those who are members of a conversation now, and those who have left it, each in order.
+func (s *Store) Users(conv string) (members, past []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.convs[conv]
+	for _, u := range sorted(s.users) {
+		if c == nil {
+			break
+		}
+		if c.open(u) {
+			members = append(members, u)
+		} else if _, ever := c.headOf(u); ever {
+			past = append(past, u)
+		}
+	}
+	return members, past
+}
