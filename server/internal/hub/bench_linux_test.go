@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"imbench/server/internal/im"
+	"imbench/server/internal/im/imwire"
 )
 
 // threadCPU is the processor time of the calling thread.
@@ -59,7 +60,7 @@ func BenchmarkFanout(b *testing.B) {
 	e.load(&h.registry, infos[0], members)
 	ev := im.Event{Conv: "g", Seq: members, Kind: im.KindMsg, MID: strings.Repeat("m", 36), Sender: "u0", CMID: strings.Repeat("k", 36),
 		Body: strings.Repeat("x", 200), At: time.Now()}
-	wireEvent := WireEvent(&ev)
+	wireEvent := imwire.Event(&ev)
 	plain := newEventFrame(&wireEvent, 0).data
 
 	runtime.LockOSThread()

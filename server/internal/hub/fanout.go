@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"imbench/server/internal/im"
-	"imbench/server/wire"
+	"imbench/server/internal/im/imwire"
 )
 
 // plan is one conversation's part in a round.
@@ -275,7 +275,7 @@ func (s *shard) deliverEvent(e *entry, ev *im.Event, at int64) {
 	var f *frame
 	for _, c := range s.receivers(e, ev.Seq, ev.SenderDevice) {
 		if f == nil {
-			w := WireEvent(ev)
+			w := imwire.Event(ev)
 			f = newEventFrame(&w, at)
 			f.conv = e.conv
 		}
@@ -305,10 +305,4 @@ func (s *shard) receivers(e *entry, seq int64, but string) []*Conn {
 	r.mu.RUnlock()
 	s.scratch = list
 	return list
-}
-
-// WireEvent is an event as clients see it.
-func WireEvent(e *im.Event) wire.Event {
-	return wire.Event{Conv: e.Conv, Seq: e.Seq, Epoch: e.Epoch, Kind: string(e.Kind), MID: e.MID, Sender: e.Sender,
-		CMID: e.CMID, Body: e.Body, User: e.User, Target: e.Target, At: e.At.UnixMilli()}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"imbench/server/internal/im"
-	"imbench/server/wire"
 )
 
 // expect lets everything settle and compares what the peer was sent since the last call.
@@ -377,15 +376,5 @@ func TestInboxIsBounded(t *testing.T) {
 	s.requeue(list)
 	if w := s.inbox["c0"]; w.from != 3 || w.to != 7 || len(w.events) != 2 || s.events != 2 {
 		t.Fatalf("after a failed read: %+v", w)
-	}
-}
-
-func TestWireEvent(t *testing.T) {
-	at := time.UnixMilli(1_700_000_000_123)
-	got := WireEvent(&im.Event{Conv: "c", Seq: 1, Epoch: 2, Kind: im.KindRecall, MID: "m", Sender: "s", SenderDevice: "d", CMID: "k",
-		Body: "b", User: "u", Target: 9, MsgNo: 3, At: at})
-	want := wire.Event{Conv: "c", Seq: 1, Epoch: 2, Kind: "recall", MID: "m", Sender: "s", CMID: "k", Body: "b", User: "u", Target: 9, At: at.UnixMilli()}
-	if got != want {
-		t.Fatalf("%+v", got)
 	}
 }

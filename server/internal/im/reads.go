@@ -61,7 +61,7 @@ type InboxEntry struct {
 }
 
 // MaxInboxPage bounds a page of Inbox, in conversations: each comes with the body of an event.
-const MaxInboxPage = 100
+const MaxInboxPage = 200
 
 // Reads is the part of Store that is about what users have read and what they are shown.
 type Reads interface {
