@@ -6,7 +6,7 @@
 # bin/loadgen. The line "Error N" that make prints has it.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test baseline smoke verify bench report lint fmt clean
+.PHONY: help build test baseline smoke verify property bench report lint fmt clean
 
 GO       ?= go
 COMMANDS  = server loadgen model reports
@@ -50,6 +50,11 @@ report: build ## make reports/out/index.html of the newest finished run
 # RUN='^TestCheck04$$' limits it; the checks of the others then count as not run.
 verify: ## run the named checks and write their evidence to evidence/
 	@$(GO) run ./server/internal/evidence/verify -revision $(REVISION) $(if $(RUN),-run '$(RUN)')
+
+# The test binary runs by itself, so that Ctrl-C reaches it: it ends then, and prints its counts.
+property: ## run random histories against the store and its model for MINUTES=20
+	$(GO) test -c -o bin/property.test ./server/internal/postgres
+	cd server/internal/postgres && ../../../bin/property.test -test.run '^Test(Property|Linearizable)$$' -test.v -test.timeout 0 -property $(or $(MINUTES),20)m
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -16,8 +17,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// propertyFor makes TestProperty and TestLinearizable run for so long, instead of a few histories each.
+// propertyFor makes TestProperty and TestLinearizable run for half of this time each, instead of a few histories.
 var propertyFor = flag.Duration("property", 0, "how long random histories run; 0 = a few of them")
+
+// interrupted ends with Ctrl-C, so that a long run tells what it did until then.
+var interrupted = sync.OnceValue(func() context.Context {
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	return ctx
+})
 
 // drawn lets rapid choose, which shrinks a history that failed and keeps it under testdata/rapid.
 type drawn struct{ *rapid.T }
@@ -61,9 +68,8 @@ func until(t *testing.T, c *tally, n int) (more func() bool) {
 	if *propertyFor == 0 {
 		return func() bool { return c.histories < n }
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, *propertyFor)
-	t.Cleanup(func() { cancel(); stop() })
+	ctx, cancel := context.WithTimeout(interrupted(), *propertyFor/2)
+	t.Cleanup(cancel)
 	return func() bool { return ctx.Err() == nil }
 }
 
