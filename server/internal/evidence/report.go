@@ -74,6 +74,7 @@ func Write(dir string, records map[string]*Record, revision string) error {
 type Verdict struct {
 	Passed, Observed, Failed, Unproven int // Unproven: the control was not seen to fail
 	Missing                            int // checks that should have run and did not
+	NotRun                             int // checks that cannot be run on this machine
 	Later                              int // checks that are not built yet
 }
 
@@ -81,8 +82,8 @@ type Verdict struct {
 func (v Verdict) Good() bool { return v.Failed == 0 && v.Unproven == 0 && v.Missing == 0 }
 
 func (v Verdict) String() string {
-	return fmt.Sprintf("%d passed, %d observed, %d failed, %d whose control was not seen to fail, %d did not run, %d are not built yet",
-		v.Passed, v.Observed, v.Failed, v.Unproven, v.Missing, v.Later)
+	return fmt.Sprintf("%d passed, %d observed, %d failed, %d whose control was not seen to fail, %d did not run, %d cannot be run here, %d are not built yet",
+		v.Passed, v.Observed, v.Failed, v.Unproven, v.Missing, v.NotRun, v.Later)
 }
 
 // standing is a check's outcome in the words of the table. A check that is not built yet may run nevertheless.
@@ -92,6 +93,8 @@ func standing(e Entry, r *Record) string {
 		return "not built: " + e.Later
 	case r == nil:
 		return "did not run"
+	case r.NotRun != "":
+		return "not run: " + r.NotRun
 	case !r.Pass:
 		return "FAILED"
 	case !r.Good():
@@ -110,6 +113,8 @@ func Judge(records map[string]*Record) (v Verdict) {
 			v.Later++
 		case r == nil:
 			v.Missing++
+		case r.NotRun != "":
+			v.NotRun++
 		case !r.Pass:
 			v.Failed++
 		case !r.Good():
@@ -169,7 +174,7 @@ func PrintMatrix(w io.Writer, records map[string]*Record) {
 			switch {
 			case s == "passed" || s == "observed":
 				passed++
-			case records[e.ID] == nil:
+			case records[e.ID] == nil || records[e.ID].NotRun != "":
 				missing++
 			default:
 				failed++
