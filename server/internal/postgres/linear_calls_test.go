@@ -26,9 +26,8 @@ const (
 )
 
 var (
-	talkers   = []string{"u1", "u2", "u3", "u4"} // u4 is no member at first
-	reader    = im.Principal{User: "reader", Device: "reader-d1", Install: 1}
-	historyNo int // of this process: every history has conversations of its own, so that a late statement hits none
+	talkers = []string{"u1", "u2", "u3", "u4"} // u4 is no member at first
+	reader  = im.Principal{User: "reader", Device: "reader-d1", Install: 1}
 )
 
 // concurrently runs one history and judges it.
@@ -36,8 +35,9 @@ func concurrently(ctx context.Context, r *rig, rnd *rand.Rand, counts map[string
 	if _, err := r.pool.Exec(ctx, emptySQL); err != nil {
 		return err
 	}
-	historyNo++
-	convs := []string{fmt.Sprintf("h%d-c1", historyNo), fmt.Sprintf("h%d-c2", historyNo)}
+	// Conversations of its own: a statement whose caller has gone may still be run, and must hit none of them.
+	r.histories++
+	convs := []string{fmt.Sprintf("h%d-c1", r.histories), fmt.Sprintf("h%d-c2", r.histories)}
 	starts, err := startHistory(ctx, r, convs)
 	if err != nil {
 		return err

@@ -38,7 +38,8 @@ var retentions = []time.Duration{0, 120 * time.Minute, 220 * time.Minute}
 // rig is a store for random histories, one history at a time.
 type rig struct {
 	*Store
-	look *pgx.Conn // for the checks: their plans are not made for the store's kind of statements
+	look      *pgx.Conn // for the checks: their plans are not made for the store's kind of statements
+	histories int       // concurrent ones
 }
 
 func openRig(t *testing.T, change ...func(*Config)) *rig {
@@ -274,7 +275,7 @@ func differ[T any](got, want T, equal bool) error {
 	return fmt.Errorf("answer\n     %+v, want\n     %+v", got, want)
 }
 
-// free checks what the store decides freely of an event, and returns it as the model has it: empty.
+// free checks what the store decides freely of an event: it must be of the right form, and never change.
 func (w *world) free(conv string, seq int64, isMsg bool, mid string, at time.Time) error {
 	if _, err := uuid.Parse(mid); (err == nil) != isMsg || !isMsg && mid != "" {
 		return fmt.Errorf("%s@%d: message id %q", conv, seq, mid)
