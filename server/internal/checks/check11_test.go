@@ -44,7 +44,7 @@ func TestCheck11(t *testing.T) {
 		Observe:  func(t *testing.T) string { return recallLate(withDirect(t)) },
 		Control: evidence.Control{Is: "a recall that only adds its event", Observe: func(t *testing.T) string {
 			d := withDirect(t)
-			d.mutate("im_recall", "UPDATE events SET body = NULL WHERE", "UPDATE events SET body = body WHERE")
+			d.mutate("im_recall", "UPDATE events SET body = NULL, request_hash", "UPDATE events SET body = body, request_hash")
 			return recallLate(d)
 		}},
 	})

@@ -27,7 +27,7 @@ WITH req AS MATERIALIZED (
     INSERT INTO read_positions AS p (conv_id, user_id, epoch, read_seq)
     SELECT conv, usr, epoch, seq FROM req ORDER BY conv, usr
     ON CONFLICT (conv_id, user_id) DO UPDATE
-    SET epoch = EXCLUDED.epoch, read_seq = EXCLUDED.read_seq, updated_at = clock_timestamp()
+    SET epoch = EXCLUDED.epoch, read_seq = EXCLUDED.read_seq
     WHERE EXCLUDED.epoch > p.epoch OR EXCLUDED.epoch = p.epoch AND EXCLUDED.read_seq > p.read_seq
     RETURNING conv_id, user_id
 )

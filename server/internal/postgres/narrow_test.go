@@ -1,0 +1,81 @@
+package postgres
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"imbench/server/internal/im"
+)
+
+// TestRequestKeys: a request is compared with what the row of its key says, be that the body or a hash: one from before
+// rows went without, or the one that a recall left. Keys of characters that mean something to SQL are keys as all others.
+func TestRequestKeys(t *testing.T) {
+	t.Parallel()
+	f, ctx := withChat(t), t.Context()
+	send := func(cmid, body string) im.SendResult {
+		t.Helper()
+		res, err := f.SendBatch(ctx, []im.SendReq{{From: ana, Conv: "c", CMID: cmid, Body: body}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res[0]
+	}
+	for _, key := range []string{"plain", `\`, `\x41`, `a\\b'c"%_`, strings.Repeat("ä", 64)} {
+		first := send(key, "héllo")
+		if first.Err != nil || first.Dup {
+			t.Fatalf("%q: %+v", key, first)
+		}
+		again := func(when string) {
+			t.Helper()
+			if r := send(key, "héllo"); r.Err != nil || !r.Dup || r.Seq != first.Seq || r.MID != first.MID {
+				t.Errorf("%q %s, sent again: %+v, want %+v as a dup", key, when, r, first)
+			}
+			if r := send(key, "hello"); !errors.Is(r.Err, im.ErrIdempotencyMismatch) {
+				t.Errorf("%q %s, another body: %+v", key, when, r)
+			}
+		}
+		again("as it is written")
+		f.exec(t, `UPDATE events SET request_hash = $1 WHERE conv_id = 'c' AND seq = $2`, requestHash(im.KindMsg, "héllo"), first.Seq)
+		again("with a hash from before")
+		f.exec(t, `UPDATE events SET request_hash = NULL WHERE conv_id = 'c' AND seq = $1`, first.Seq)
+		if r := f.Recall(ctx, im.RecallReq{From: ana, Conv: "c", Seq: first.Seq, CMID: key + "r"}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		again("recalled")
+		if r := send(key+"r", "héllo"); !errors.Is(r.Err, im.ErrIdempotencyMismatch) {
+			t.Errorf("%q: a message under a recall's key: %+v", key, r)
+		}
+	}
+}
+
+// TestRequestKeyPlan: the plan of a send is made while the log is empty, and kept. It has to go by the key all the same.
+func TestRequestKeyPlan(t *testing.T) {
+	t.Parallel()
+	f, ctx := withChat(t, func(c *Config) { c.SendConns = 1 }), t.Context()
+	f.sendOne(t, "k0")
+	const events = 2000
+	f.exec(t, `INSERT INTO events (conv_id, seq, kind, message_id, sender_user, client_msg_id, body, msg_no)
+		SELECT 'c', n, 'msg', gen_random_uuid(), 'ana', 'm' || n, 'x', n - 2 FROM generate_series(4, $1::int) n`, events)
+	f.exec(t, `UPDATE conversations SET next_seq = $1::int + 1, msg_count = $1::int - 2`, events)
+	err := pgx.BeginFunc(ctx, f.send, func(tx pgx.Tx) error {
+		out := make([]im.SendResult, 2)
+		err := querySends(ctx, tx, out, []int{0, 1}, []any{[]string{"c", "c"}, []string{"ana", "ana"}, []string{"ana-d", "ana-d"},
+			[]string{"k1", "m1000"}, [][]byte{{1}, {2}}, [][16]byte{{1}, {2}}, []string{"x", "x"}, true})
+		if err != nil || out[0].Seq != events+1 || !out[1].Dup || out[1].Seq != 1000 {
+			t.Errorf("%+v, %v", out, err)
+		}
+		var read int
+		err = tx.QueryRow(ctx, `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
+			WHERE relid = 'events'::regclass`).Scan(&read)
+		if read > 2 {
+			t.Errorf("%d rows of the log were read for two keys", read)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
