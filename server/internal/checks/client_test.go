@@ -90,7 +90,11 @@ func (c *client) start(r wire.Request) <-chan wire.Frame {
 
 // try sends a request and waits for its reply; false means that none came in time, or that the connection has ended.
 func (c *client) try(r wire.Request, limit time.Duration) (wire.Frame, bool) {
-	reply := c.start(r)
+	return c.reply(c.start(r), limit)
+}
+
+// reply waits for the reply to a request that was started; false as try's.
+func (c *client) reply(reply <-chan wire.Frame, limit time.Duration) (wire.Frame, bool) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
