@@ -78,10 +78,13 @@ var races = []mutation{
 		change: []string{"ORDER BY c.conv_id FOR NO KEY UPDATE) l", "ORDER BY c.conv_id) l",
 			"ORDER BY c.conv_id FOR NO KEY UPDATE SKIP LOCKED) l", "ORDER BY c.conv_id) l",
 			"WHERE x.conv_id = r.conv OFFSET 0) c ON true", "WHERE x.conv_id = r.conv OFFSET 0 FOR NO KEY UPDATE) c ON true"}},
+	// The sleep only makes it likely that two of them meet.
 	{name: "a join or leave takes no lock", function: "im_membership",
-		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv"}},
+		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv",
+			"o_seq := c.next_seq;", "PERFORM pg_sleep(0.002); o_seq := c.next_seq;"}},
 	{name: "a recall takes no lock", function: "im_recall",
-		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv"}},
+		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv",
+			"o_seq := c.next_seq;", "PERFORM pg_sleep(0.002); o_seq := c.next_seq;"}},
 }
 
 // TestMutationsAreCaught breaks the store on purpose, in one way at a time, and wants the suite to find each of them. The

@@ -156,6 +156,10 @@ func (r *rig) violations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return noRows(rows)
+}
+
+func noRows(rows pgx.Rows) error {
 	bad, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (string, error) {
 		var what, conv, detail string
 		err := row.Scan(&what, &conv, &detail)
@@ -169,40 +173,35 @@ func (r *rig) violations(ctx context.Context) error {
 
 // check asks the tables for violations, that no cursor or position went back, and that they hold what the model holds.
 func (w *world) check() error {
-	if err := w.store.violations(w.ctx); err != nil {
+	var b pgx.Batch // one round trip
+	b.Queue(violationsSQL).Query(noRows)
+	b.Queue(marksSQL).Query(func(rows pgx.Rows) error {
+		var what string
+		var m mark
+		_, err := pgx.ForEachRow(rows, []any{&what, &m.install, &m.epoch, &m.seq}, func() error {
+			if m.before(w.marks[what]) {
+				return fmt.Errorf("%s went back from %+v to %+v", what, w.marks[what], m)
+			}
+			w.marks[what] = m
+			return nil
+		})
 		return err
-	}
-	rows, err := w.store.look.Query(w.ctx, marksSQL)
-	if err != nil {
-		return err
-	}
-	var what string
-	var m mark
-	_, err = pgx.ForEachRow(rows, []any{&what, &m.install, &m.epoch, &m.seq}, func() error {
-		if m.before(w.marks[what]) {
-			return fmt.Errorf("%s went back from %+v to %+v", what, w.marks[what], m)
-		}
-		w.marks[what] = m
-		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if rows, err = w.store.look.Query(w.ctx, dumpSQL); err != nil {
-		return err
-	}
-	var format string
-	var fields []string
 	var got []string
-	_, err = pgx.ForEachRow(rows, []any{&format, &fields}, func() error {
-		args := make([]any, len(fields))
-		for i, f := range fields {
-			args[i] = f
-		}
-		got = append(got, fmt.Sprintf(format, args...))
-		return nil
+	b.Queue(dumpSQL).Query(func(rows pgx.Rows) error {
+		var format string
+		var fields []string
+		_, err := pgx.ForEachRow(rows, []any{&format, &fields}, func() error {
+			args := make([]any, len(fields))
+			for i, f := range fields {
+				args[i] = f
+			}
+			got = append(got, fmt.Sprintf(format, args...))
+			return nil
+		})
+		return err
 	})
-	if err != nil {
+	if err := w.store.look.SendBatch(w.ctx, &b).Close(); err != nil {
 		return err
 	}
 	slices.Sort(got)

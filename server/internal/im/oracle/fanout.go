@@ -125,7 +125,14 @@ func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, li
 				}
 			}
 			if got := c.delivered(name, d.route.install); got < due && len(out) < limit {
-				head, _ := c.headOf(d.user)
+				// Judged by the intervals that had begun at the head asked for.
+				began := conv{events: c.events}
+				for _, p := range c.periods {
+					if p.From <= h.To {
+						began.periods = append(began.periods, p)
+					}
+				}
+				head, _ := began.headOf(d.user)
 				out = append(out, im.Lag{Device: name, Conv: c.id, Delivered: got, Head: head, Mode: c.mode})
 			}
 		}
