@@ -81,7 +81,7 @@ func Public(cfg Config, ws http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	s.handleRoutes(mux, s.publicRoutes(ws))
 	mux.HandleFunc("/", nothingHere)
-	return mux
+	return bounded(mux)
 }
 
 // publicRoutes are all endpoints of the public listener.
@@ -115,7 +115,7 @@ func Admin(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", patient(promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 	mux.Handle("/", s.auth(guarded))
-	return mux
+	return bounded(mux)
 }
 
 type server struct {

@@ -43,3 +43,15 @@ func patient(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// bounded limits the time in which a request's body must come if its handler does not read it: before net/http sends a
+// reply it waits for the rest, for ever if no deadline is set. A handler that reads the body sets deadlines of its own. It
+// is less than ioTimeout, which began for the reply when the handler wrote it.
+func bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody { // without a body, one that passed would cancel the request
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -76,6 +76,49 @@ func TestStalledRequestIsCutOff(t *testing.T) {
 	})
 }
 
+// A body that nobody reads and that does not come keeps neither the reply nor the connection for ever, also from one
+// without a token.
+func TestUnreadBodyIsCutOff(t *testing.T) {
+	public, admin := newPublic(&fakeClient{}), Admin(newConfig(&fakeStore{}))
+	for _, c := range []struct {
+		h      http.Handler
+		head   string
+		status int
+	}{
+		{public, "POST /v1/direct HTTP/1.1\r\nContent-Type: application/json\r\n", 401},
+		{public, "POST /v1/direct HTTP/1.1\r\nAuthorization: Bearer u/d\r\nContent-Type: text/plain\r\n", 415},
+		{public, "GET /v1/inbox HTTP/1.1\r\nAuthorization: Bearer u/d\r\n", 200},
+		{public, "POST /nothing HTTP/1.1\r\n", 404},
+		{admin, "POST /admin/v1/tokens HTTP/1.1\r\n", 401},
+		{admin, "GET /healthz HTTP/1.1\r\n", 200},
+	} {
+		for _, length := range []string{"Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n"} {
+			synctest.Test(t, func(t *testing.T) {
+				near, finish := dialPipe(c.h)
+				defer finish()
+				began := time.Now()
+				if _, err := io.WriteString(near, c.head+"Host: x\r\n"+length); err != nil {
+					t.Fatal(err)
+				}
+				replies := bufio.NewReader(near)
+				resp, err := http.ReadResponse(replies, nil)
+				if err != nil {
+					t.Fatalf("%.25q %.10q: %v after %v", c.head, length, err, time.Since(began))
+				}
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					t.Errorf("%.25q %.10q: %v", c.head, length, err)
+				}
+				if waited := time.Since(began); resp.StatusCode != c.status || waited > bodyTimeout+time.Second {
+					t.Errorf("%.25q: %d after %v", c.head, resp.StatusCode, waited)
+				}
+				if _, err := replies.ReadByte(); err != io.EOF {
+					t.Errorf("%.25q: the connection is kept: %v", c.head, err)
+				}
+			})
+		}
+	}
+}
+
 // A client that stops reading a log holds the database's cursor no longer than ioTimeout.
 func TestStalledReaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

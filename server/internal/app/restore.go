@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -39,7 +40,9 @@ func runRestoreEpoch(ctx context.Context, args []string, env map[string]string, 
 		*db = env["DATABASE_URL"]
 	}
 	checkDB(f, *db)
-	f.need(*conv == "" || wire.ValidID(*conv), "conv", "1 to 64 of [A-Za-z0-9._-]")
+	one := false // -conv "" is a variable without a value, and does not mean all
+	f.Visit(func(fl *flag.Flag) { one = one || fl.Name == "conv" })
+	f.need(!one || wire.ValidID(*conv), "conv", "1 to 64 of [A-Za-z0-9._-]")
 	if len(f.problems) > 0 {
 		return f.problems
 	}
@@ -49,7 +52,7 @@ func runRestoreEpoch(ctx context.Context, args []string, env map[string]string, 
 		return err
 	}
 	defer store.Close()
-	if *conv != "" {
+	if one {
 		return restoreOne(ctx, store, *db, *conv, stdout)
 	}
 	return restoreAll(ctx, store, stdout)
