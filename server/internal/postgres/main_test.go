@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -36,8 +37,17 @@ func TestMain(m *testing.M) {
 
 var schemas atomic.Int64
 
+// testPartitions are the hash partitions of events in all tests; TEST_PARTITIONS=n go test runs them on n.
+var testPartitions, _ = strconv.Atoi(os.Getenv("TEST_PARTITIONS"))
+
 // openTest opens a Store on a new schema, which goes with the test.
 func openTest(t testing.TB, change ...func(*Config)) *Store {
+	t.Helper()
+	return openPartitioned(t, testPartitions, change...)
+}
+
+// openPartitioned is openTest with events in so many partitions; 0 = one table.
+func openPartitioned(t testing.TB, partitions int, change ...func(*Config)) *Store {
 	t.Helper()
 	ctx := context.Background()
 	admin, err := pgx.Connect(ctx, testURL)
@@ -72,7 +82,7 @@ func openTest(t testing.TB, change ...func(*Config)) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	if err := Migrate(ctx, s.Pool()); err != nil {
+	if err := MigratePartitioned(ctx, s.Pool(), partitions); err != nil {
 		t.Fatal(err)
 	}
 	return s

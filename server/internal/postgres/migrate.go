@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,8 +16,20 @@ var migrations embed.FS
 
 // Migrate brings the schema (the first of the search path) up to date: each file of migrations/ in the order of its
 // number, once, all in one transaction under an advisory lock. Any number of gateways may call it at once: the others
-// wait and then find nothing to do. A database that knows more migrations than this binary is refused.
-func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+// wait and then find nothing to do. A database that knows more migrations than this binary is refused. Of the layout of
+// events it takes what is there; a new database gets them in one table.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error { return MigratePartitioned(ctx, pool, 0) }
+
+// MaxPartitions bounds the hash partitions of events: every statement that is about the log locks them all.
+const MaxPartitions = 256
+
+// MigratePartitioned is Migrate, and has events in so many hash partitions by conversation: 1 is one table, and 0 what is
+// there. It partitions a log that is new or empty at its migration; one that is laid out otherwise is refused, with no
+// change made, and so are more than MaxPartitions.
+func MigratePartitioned(ctx context.Context, pool *pgxpool.Pool, partitions int) error {
+	if partitions < 0 || partitions > MaxPartitions {
+		return fmt.Errorf("%d partitions: there may be from 0 to %d", partitions, MaxPartitions)
+	}
 	files, err := fs.Glob(migrations, "migrations/*.sql") // sorted by name
 	if err != nil {
 		return err
@@ -41,6 +54,9 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		if have > len(files) {
 			return fmt.Errorf("the database has schema version %d, this binary knows %d: use a newer binary", have, len(files))
 		}
+		if _, err := tx.Exec(ctx, `SELECT set_config('imbench.partitions', $1, true)`, strconv.Itoa(partitions)); err != nil {
+			return err
+		}
 		for i := have; i < len(files); i++ {
 			sql, err := migrations.ReadFile(files[i])
 			if err != nil {
@@ -53,7 +69,18 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 				return err
 			}
 		}
-		return nil
+		return checkPartitions(ctx, tx, partitions)
 	})
 	return interpret(err)
+}
+
+// checkPartitions refuses a layout of events that is not the one asked for.
+func checkPartitions(ctx context.Context, tx pgx.Tx, want int) error {
+	var have int
+	err := tx.QueryRow(ctx, `SELECT GREATEST(1, (SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass))`).Scan(&have)
+	if err == nil && want != 0 && want != have {
+		return fmt.Errorf("the log of this database is in %d partitions (1 = not partitioned), not in %d: "+
+			"partitions are chosen when a database is made; make a new one, or leave them as they are", have, want)
+	}
+	return err
 }

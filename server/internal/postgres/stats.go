@@ -44,9 +44,12 @@ SELECT current_setting('server_version'), d.xact_commit, d.xact_rollback, d.blks
        w.wal_bytes::bigint, w.wal_fpi
 FROM pg_stat_database d CROSS JOIN pg_stat_wal w WHERE d.datname = current_database()`
 
+// The partitions of a table are counted as the table, which itself counts nothing.
 const tableStatsSQL = `
-SELECT relname, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, n_live_tup, n_dead_tup, seq_scan, coalesce(idx_scan, 0)
-FROM pg_stat_user_tables WHERE schemaname = current_schema()`
+SELECT t.relname, sum(n_tup_ins)::bigint, sum(n_tup_upd)::bigint, sum(n_tup_hot_upd)::bigint,
+       sum(n_tup_del)::bigint, sum(n_live_tup)::bigint, sum(n_dead_tup)::bigint, sum(seq_scan)::bigint, coalesce(sum(idx_scan), 0)::bigint
+FROM pg_stat_user_tables s LEFT JOIN pg_inherits p ON p.inhrelid = s.relid JOIN pg_class t ON t.oid = coalesce(p.inhparent, s.relid)
+WHERE schemaname = current_schema() GROUP BY t.relname`
 
 // DBStats reads the database's own counters. They lag by up to a second, for busy sessions report at their own pace.
 // Errors: im.ErrUnavailable.

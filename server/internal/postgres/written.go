@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,23 +37,13 @@ const summarizeEvery = time.Second
 // summarize has the BRIN index take in what was written since the last time. Left to autovacuum, which comes once a
 // minute, every look at the last seconds reads the whole last minute: 80 ms instead of 2 at 1 250 messages a second.
 // Summarizing needs a lock that autovacuum holds while it works on the table; waiting for it for longer than
-// deadlock_timeout would have PostgreSQL cancel the autovacuum, so this gives up after a few milliseconds: whoever has
-// the lock summarizes too.
+// deadlock_timeout would have PostgreSQL cancel the autovacuum, so im_summarize gives up after a few milliseconds.
 func (s *Store) summarize(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	last := s.summarized.Load()
 	if now-last < int64(summarizeEvery) || !s.summarized.CompareAndSwap(last, now) {
 		return nil
 	}
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5ms'`); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `SELECT brin_summarize_new_values('events_created'::regclass)`)
-		return err
-	})
-	if errors.Is(interpret(err), im.ErrBusy) {
-		return nil
-	}
+	_, err := s.pool.Exec(ctx, `SELECT im_summarize()`)
 	return err
 }
