@@ -42,7 +42,7 @@ func newDatabaseOn(t *testing.T, server, template string, change ...func(*postgr
 	name := fmt.Sprintf("check_%d_%d", os.Getpid(), databases.Add(1))
 	create := "CREATE DATABASE " + name
 	if template != "" {
-		create += " TEMPLATE " + template
+		create += " TEMPLATE " + template + copied
 	}
 	adminExec(t, server, create)
 	d := &database{t: t, url: urlOf(server, name)}
