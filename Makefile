@@ -6,7 +6,7 @@
 # bin/loadgen. The line "Error N" that make prints has it.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test baseline smoke verify property bench report lint fmt clean
+.PHONY: help build test baseline smoke verify property bench report filled lint fmt clean
 
 GO       ?= go
 COMMANDS  = server loadgen model reports
@@ -58,6 +58,9 @@ property: ## run random histories against the store and its model for MINUTES=20
 
 bench: ## run the benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
+
+filled: ## fill a database with ten million events, and hold the plans of all hot statements on it
+	$(GO) test -count=1 -timeout 60m -v -run '^TestFilled$$' ./server/internal/postgres -full
 
 lint: ## gofmt, go vet, staticcheck, and go.mod tidy
 	@unformatted=$$(gofmt -l $(COMMANDS) scenarios); [ -z "$$unformatted" ] || { echo "not formatted (make fmt): $$unformatted"; exit 1; }

@@ -125,6 +125,7 @@ func runToken(args []string, env map[string]string, stdout io.Writer) error {
 func runMigrate(ctx context.Context, args []string, env map[string]string, stdout io.Writer) error {
 	f := newFlagSet("migrate")
 	db := f.String("db", "", "PostgreSQL connection `URL` (or DATABASE_URL)")
+	partitions := f.Int("partitions", 0, "hash partitions of the log, by conversation, of a new database; 1 = one table; 0 = as it is, or one table")
 	if err := f.parse(args); err != nil {
 		f.help(stdout, "server migrate brings the schema up to date, and ends.\n\nFlags:\n")
 		return nil
@@ -133,14 +134,18 @@ func runMigrate(ctx context.Context, args []string, env map[string]string, stdou
 		*db = env["DATABASE_URL"]
 	}
 	checkDB(f, *db)
+	f.need(*partitions >= 0 && *partitions <= postgres.MaxPartitions, "partitions", fmt.Sprintf("from 0 to %d", postgres.MaxPartitions))
 	if len(f.problems) > 0 {
 		return f.problems
 	}
-	store, err := openStore(ctx, postgres.Config{URL: *db}, true)
+	store, err := openStore(ctx, postgres.Config{URL: *db}, false)
 	if err != nil {
 		return err
 	}
-	store.Close()
+	defer store.Close()
+	if err := postgres.MigratePartitioned(ctx, store.Pool(), *partitions); err != nil {
+		return fmt.Errorf("the schema cannot be brought up to date: %w", err)
+	}
 	_, err = fmt.Fprintln(stdout, "the schema is up to date")
 	return err
 }

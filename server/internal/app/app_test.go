@@ -242,3 +242,26 @@ func TestMigrateCommand(t *testing.T) {
 	}
 	start(t, testEnv, nil, "-db", url, "-migrate=false")
 }
+
+// TestMigratePartitions: a new database is partitioned as asked, and later only asked for the same; a gateway takes it as
+// it is. Beside it, what a sharded gateway needs.
+func TestMigratePartitions(t *testing.T) {
+	t.Parallel()
+	url, _ := newDatabase(t)
+	for _, c := range []struct {
+		partitions, says string
+		code             int
+	}{
+		{"257", "from 0 to 256", exitUsage}, {"4", "", exitOK}, {"4", "", exitOK}, {"0", "", exitOK},
+		{"1", "in 4 partitions", exitError}, {"8", "partitions are chosen when a database is made", exitError},
+	} {
+		code, _, stderr := run(t, nil, "migrate", "-db", url, "-partitions", c.partitions)
+		if code != c.code || !strings.Contains(stderr, c.says) {
+			t.Errorf("-partitions %s: %d %q, want %d and %q", c.partitions, code, stderr, c.code, c.says)
+		}
+	}
+	start(t, testEnv, nil, "-db", url, "-shards", "2")
+	if code, _, stderr := run(t, testEnv, "check-config", "-db", url, "-shards", "4"); code != exitUsage || !strings.Contains(stderr, "-send-workers times -shards") {
+		t.Errorf("four shards on four connections: %d %q", code, stderr)
+	}
+}

@@ -22,7 +22,7 @@ const usage = `server is one gateway with its store. Any number of them may shar
 
   server -db postgres://… [flags]                run a gateway
   server token -user U -device D [-ttl 1h]       print a token for a device, for development
-  server migrate -db postgres://…                bring the schema up to date, and end
+  server migrate -db … [-partitions 16]          bring the schema up to date, and end
   server restore-epoch -db … [-conv C]           after a restore or a rebuild: no device trusts its old cursors
   server check-config [flags]                    say what is wrong with the flags, and end
 
