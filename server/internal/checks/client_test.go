@@ -22,16 +22,42 @@ type client struct {
 	err  error         // why; set before gone is closed
 
 	mu      sync.Mutex
+	got     map[wire.Type]amount // what came, by type
 	rid     int
 	waiting map[string]chan wire.Frame
 	pushed  chan wire.Frame
+}
+
+// amount is a number of frames: the bytes of their texts, and the same with the frames' headers.
+type amount struct{ frames, bytes, framed int }
+
+func (a *amount) add(b amount) {
+	a.frames, a.bytes, a.framed = a.frames+b.frames, a.bytes+b.bytes, a.framed+b.framed
+}
+
+// header is the length of the header of a server's frame with n bytes.
+func header(n int) int {
+	switch {
+	case n < 126:
+		return 2
+	case n < 1<<16:
+		return 4
+	}
+	return 10
+}
+
+// came is what has come of a type so far.
+func (c *client) came(t wire.Type) amount {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.got[t]
 }
 
 // maxPushed is what may wait for next; a check that lets more wait has a fault.
 const maxPushed = 10_000
 
 func newClient(t *testing.T, ws *websocket.Conn, who im.Principal) *client {
-	c := &client{t: t, who: who, ws: ws, gone: make(chan struct{}), waiting: map[string]chan wire.Frame{},
+	c := &client{t: t, who: who, ws: ws, gone: make(chan struct{}), got: map[wire.Type]amount{}, waiting: map[string]chan wire.Frame{},
 		pushed: make(chan wire.Frame, maxPushed)}
 	go c.read()
 	t.Cleanup(c.close)
@@ -53,6 +79,9 @@ func (c *client) read() {
 		}
 		f.Events, f.Convs = slices.Clone(f.Events), slices.Clone(f.Convs)
 		c.mu.Lock()
+		sum := c.got[f.T]
+		sum.add(amount{1, len(text), len(text) + header(len(text))})
+		c.got[f.T] = sum
 		reply := c.waiting[f.RID]
 		delete(c.waiting, f.RID)
 		c.mu.Unlock()
