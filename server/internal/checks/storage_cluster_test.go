@@ -68,11 +68,15 @@ func newFarm(t *testing.T) *farm {
 	return f
 }
 
-// populate makes the database with a conversation for each lane of the traffic.
+// populate makes the database with a conversation for each lane of the senders.
 func populate(t *testing.T, server string) {
 	t.Helper()
 	adminExec(t, server, "CREATE DATABASE im")
 	d := &database{t: t, url: urlOf(server, "im")}
+	// A database that recovers flushes every file, so what nobody needs goes.
+	for _, sql := range []string{"DROP DATABASE postgres", "ALTER DATABASE template0 IS_TEMPLATE false", "DROP DATABASE template0"} {
+		adminExec(t, d.url, sql)
+	}
 	d.Store = d.open()
 	defer d.Close()
 	if err := postgres.Migrate(t.Context(), d.Pool()); err != nil {
@@ -91,7 +95,7 @@ const guardScript = `
 trap '' HUP INT TERM
 read -r line && exit 0
 for f in "$1"/*/s/pid; do [ -e "$f" ] && read -r pid <"$f" && kill -KILL "$pid"; done
-for d in "$1"/*/data; do umount -l "$d" || fusermount3 -u -z "$d"; done
+for d in "$1"/*/data; do umount -f -l "$d" || fusermount3 -u -z "$d"; done
 n=0
 until rm -rf -- "$1" || [ $n -ge 50 ]; do sleep 0.1; n=$((n+1)); done
 `
@@ -133,20 +137,26 @@ type cluster struct {
 func (f *farm) cluster(t *testing.T, settings map[string]string) *cluster {
 	t.Helper()
 	c := f.empty(t, settings)
-	c.fill()
+	if out, err := exec.Command("cp", "-Rp", f.data+"/.", c.data()).CombinedOutput(); err != nil {
+		t.Fatalf("copy the data directory: %v: %s", err, out)
+	}
 	return c
 }
 
-// clusterOn makes a copy whose data directory lies on a new disk of that kind, all flushed.
+// clusterOnDisk makes a copy whose data directory is a disk of its own, all flushed.
 func (f *farm) clusterOnDisk(t *testing.T, settings map[string]string) *cluster {
 	t.Helper()
 	c := f.empty(t, settings)
-	c.disk = faultfs.New(f.uid, f.gid, 1<<30)
+	c.disk = faultfs.New(f.uid, f.gid, diskSize)
+	if err := c.disk.Load(os.DirFS(f.data)); err != nil {
+		t.Fatal(err)
+	}
 	c.insert()
-	c.fill()
-	c.disk.SyncAll()
 	return c
 }
+
+// diskSize is that of a disk that is not full, in bytes; the copies take a tenth of it.
+const diskSize = 1 << 30
 
 func (f *farm) empty(t *testing.T, settings map[string]string) *cluster {
 	t.Helper()
@@ -164,14 +174,6 @@ func (f *farm) empty(t *testing.T, settings map[string]string) *cluster {
 
 func (c *cluster) data() string   { return filepath.Join(c.dir, "data") }
 func (c *cluster) socket() string { return filepath.Join(c.dir, "s") }
-
-// fill copies the data directory.
-func (c *cluster) fill() {
-	c.t.Helper()
-	if out, err := exec.Command("cp", "-Rp", c.farm.data+"/.", c.data()).CombinedOutput(); err != nil {
-		c.t.Fatalf("copy the data directory: %v: %s", err, out)
-	}
-}
 
 // insert mounts the disk.
 func (c *cluster) insert() {
@@ -199,6 +201,7 @@ func (c *cluster) start() error {
 	args := []string{"-D", c.data()}
 	set := func(name, value string) { args = append(args, "-c", name+"="+value) }
 	set("listen_addresses", "")
+	set("log_min_error_statement", "panic") // the statements are long
 	set("port", "5432")
 	set("unix_socket_directories", c.socket())
 	set("external_pid_file", filepath.Join(c.socket(), "pid"))
@@ -227,7 +230,7 @@ func (c *cluster) start() error {
 func (c *cluster) awaitAnswer() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		conn, err := pgx.Connect(ctx, c.url())
@@ -269,13 +272,28 @@ func (c *cluster) kill() {
 	c.awaitEnd()
 }
 
-// signal asks the postmaster to end: SIGQUIT is PostgreSQL's immediate shutdown.
-func (c *cluster) signal(s os.Signal) {
+// immediate is PostgreSQL's immediate shutdown. stopped is a child that stands still and cannot hear of it.
+func (c *cluster) immediate(stopped int) {
 	c.t.Helper()
-	if err := c.cmd.Process.Signal(s); err != nil {
-		c.t.Fatal(err)
+	for _, err := range []error{c.cmd.Process.Signal(syscall.SIGQUIT), syscall.Kill(stopped, syscall.SIGKILL)} {
+		if err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.awaitEnd()
+}
+
+// standStill stops a process of PostgreSQL's, by its name in pg_stat_activity, and returns its pid.
+func (c *cluster) standStill(name string) int {
+	c.t.Helper()
+	pid, err := strconv.Atoi(c.must(`SELECT pid FROM pg_stat_activity WHERE backend_type = '` + name + `'`))
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return pid
 }
 
 // awaitEnd waits until PostgreSQL has ended.

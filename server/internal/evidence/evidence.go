@@ -10,6 +10,7 @@
 package evidence
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -31,6 +32,7 @@ type Check struct {
 	Document string // the figure that the source documents name, if they name one
 	Observe  func(t *testing.T) string
 	Control  Control // an observation has none
+	Postgres string  // the version, if it runs on a PostgreSQL of its own
 	NotRun   string  // why it cannot be run on this machine; it is then recorded as not run
 }
 
@@ -86,7 +88,7 @@ func Run(t *testing.T, c Check) {
 			r.Invariants = e.Proves
 		}
 		if v := postgresVersion.Load(); v != nil {
-			r.Postgres = *v
+			r.Postgres = cmp.Or(c.Postgres, *v)
 		}
 		if r.NotRun = c.NotRun; c.NotRun == "" {
 			c.run(t, &r)

@@ -1,6 +1,7 @@
 package faultfs
 
 import (
+	"io/fs"
 	"path"
 	"sync"
 	"syscall"
@@ -49,6 +50,43 @@ func New(uid, gid uint32, limit int64) *Disk {
 	return d
 }
 
+// Load copies the files and directories of a file system into the disk's root, all flushed.
+func (d *Disk) Load(from fs.FS) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	nodes := map[string]*node{".": d.root}
+	err := fs.WalkDir(from, ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		kind := uint32(syscall.S_IFREG)
+		if e.IsDir() {
+			kind = syscall.S_IFDIR
+		}
+		n, errno := d.create(nodes[path.Dir(name)], path.Base(name), kind|uint32(info.Mode().Perm()))
+		if errno != 0 {
+			return &fs.PathError{Op: "create", Path: name, Err: errno}
+		}
+		if nodes[name] = n; e.IsDir() {
+			return nil
+		}
+		text, err := fs.ReadFile(from, name)
+		if err != nil {
+			return err
+		}
+		if errno := d.write(n, text, 0); errno != 0 {
+			return &fs.PathError{Op: "write", Path: name, Err: errno}
+		}
+		return nil
+	})
+	d.root.sync()
+	return err
+}
+
 // Used is the space that files take, in bytes.
 func (d *Disk) Used() int64 {
 	d.mu.Lock()
@@ -69,16 +107,6 @@ func (d *Disk) Interfere(decide func(op Op, path string) Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.decide = decide
-}
-
-// SyncAll brings everything to the platter, whatever Interfere says.
-func (d *Disk) SyncAll() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.root.walk(map[*node]bool{}, func(n *node) {
-		n.flush()
-		n.keepNames()
-	})
 }
 
 // Cut is the power cut: at one moment, what was not flushed is forgotten, and all mounts answer EIO from now on. For each

@@ -2,11 +2,13 @@ package faultfs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"syscall"
 	"testing"
+	"testing/fstest"
 
 	"pgregory.net/rapid"
 )
@@ -138,8 +140,24 @@ func file(t *testing.T, limit int64) (*Disk, *node) {
 	if errno != 0 {
 		t.Fatal(errno)
 	}
-	d.SyncAll()
+	d.root.sync()
 	return d, n
+}
+
+func TestLoad(t *testing.T) {
+	from := fstest.MapFS{"a/b/f": {Data: bytes.Repeat([]byte{7}, 3*BlockSize+1), Mode: 0o640}, "g": {Data: []byte("g"), Mode: 0o600}}
+	d := New(1, 1, 5*BlockSize)
+	if err := d.Load(from); err != nil {
+		t.Fatal(err)
+	}
+	d.Cut(nil)
+	n := d.root.names["a"].names["b"].names["f"]
+	if n.mode != syscall.S_IFREG|0o640 || n.now.size != 3*BlockSize+1 || d.Used() != 5*BlockSize || string(d.content(t, "g")) != "g" {
+		t.Errorf("f has mode %o and %d bytes, %d bytes are in use", n.mode, n.now.size, d.Used())
+	}
+	if err := New(1, 1, 4*BlockSize).Load(from); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("on a disk that is too small: %v", err)
+	}
 }
 
 func TestFull(t *testing.T) {
@@ -183,7 +201,7 @@ func TestInterference(t *testing.T) {
 		t.Run(fmt.Sprint(c.op, c.outcome), func(t *testing.T) {
 			d, n := file(t, 1<<20)
 			d.write(n, []byte("old"), 0)
-			d.SyncAll()
+			d.root.sync()
 			var path string
 			d.Interfere(func(op Op, p string) Outcome {
 				if path = p; op == c.op {
@@ -213,7 +231,7 @@ func TestInterference(t *testing.T) {
 func TestTornByTheCut(t *testing.T) {
 	d, n := file(t, 1<<20)
 	d.write(n, bytes.Repeat([]byte{1}, 4*BlockSize), 0)
-	d.SyncAll()
+	d.root.sync()
 	d.write(n, bytes.Repeat([]byte{2}, 6*BlockSize), 0)
 	kept := false
 	d.Cut(func() bool { kept = !kept; return kept })

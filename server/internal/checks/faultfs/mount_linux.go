@@ -7,10 +7,12 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // Mount is a disk that is visible in a directory. It is the FUSE server's view of the disk: the kernel knows nodes by
@@ -48,43 +50,93 @@ func (d *Disk) Mount(dir string) (*Mount, error) {
 	m.cuts = d.cuts
 	m.nodes[fuse.FUSE_ROOT_ID] = d.root
 	d.mu.Unlock()
-	root := os.Geteuid() == 0
-	opts := &fuse.MountOptions{FsName: "faultfs", Name: "faultfs", MaxWrite: 1 << 20, DisableXAttrs: true,
-		DisableReadDirPlus: true, DirectMountStrict: root, AllowOther: root, Options: []string{"default_permissions"},
+	opts := &fuse.MountOptions{FsName: "faultfs", Name: "faultfs", MaxWrite: maxWrite, DisableXAttrs: true,
+		DisableReadDirPlus: true, Options: []string{"default_permissions"},
 		Logger: log.New(io.Discard, "", 0)} // what it logs are the requests that a dead mount leaves behind
-	if root { // no child may inherit the descriptor: the mount would not end with this process
-		syscall.ForkLock.RLock()
-	}
-	var err error
-	m.server, err = fuse.NewServer(m, dir, opts)
-	if root {
-		syscall.ForkLock.RUnlock()
-	}
-	if err != nil {
+	if err := m.serve(opts); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoFUSE, err)
+	}
+	return m, nil
+}
+
+// serve mounts and starts the server: as root without help, else with fusermount.
+func (m *Mount) serve(opts *fuse.MountOptions) error {
+	at := m.dir
+	direct := os.Geteuid() == 0
+	var err error
+	if direct {
+		if at, err = mountDirect(m.dir); err != nil {
+			return err
+		}
+	}
+	if m.server, err = fuse.NewServer(m, at, opts); err != nil {
+		if direct {
+			err = errors.Join(err, detach(m.dir))
+		}
+		return err
 	}
 	go func() { // ends when the mount does; unmount waits for it
 		defer close(m.served)
 		m.server.Serve()
 	}()
-	if err := m.server.WaitMount(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %w", ErrNoFUSE, err), m.Close())
+	err = m.server.WaitMount()
+	if err == nil && direct {
+		err = forbidPolling(m.dir)
 	}
-	return m, nil
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	return nil
+}
+
+// maxWrite is the most that a request reads or writes, in bytes.
+const maxWrite = 1 << 20
+
+// mountDirect makes a mount for all users and returns the name that the library takes for its descriptor. The library's
+// own way leaves the descriptor to every child: with one of them alive, the mount would not end with this process.
+func mountDirect(dir string) (string, error) {
+	fd, err := syscall.Open("/dev/fuse", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	data := fmt.Sprintf("fd=%d,rootmode=%o,user_id=0,group_id=0,allow_other,default_permissions,max_read=%d", fd, syscall.S_IFDIR, maxWrite)
+	if err := syscall.Mount("faultfs", dir, "fuse.faultfs", syscall.MS_NOSUID|syscall.MS_NODEV, data); err != nil {
+		return "", errors.Join(fmt.Errorf("mount %s: %w", dir, err), syscall.Close(fd))
+	}
+	return fmt.Sprint("/dev/fd/", fd), nil
+}
+
+// forbidPolling has the server tell the kernel that files cannot be polled, which it then remembers. The library does so
+// only for its own mounts: a file that this process opens would be polled by its only thread, with nobody to answer.
+func forbidPolling(dir string) error {
+	fd, err := syscall.Open(filepath.Join(dir, ".go-fuse-epoll-hack"), syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("forbid polling: %w", err)
+	}
+	_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	return syscall.Close(fd)
 }
 
 // Close detaches the mount, and waits until no process uses it any more. It may be called twice.
 func (m *Mount) Close() error { return m.stop() }
 
 func (m *Mount) unmount() error {
-	err := syscall.Unmount(m.dir, syscall.MNT_DETACH)
-	if errors.Is(err, syscall.EPERM) {
-		err = exec.Command("fusermount3", "-u", "-z", m.dir).Run()
-	}
-	if err != nil {
-		return fmt.Errorf("unmount %s: %w", m.dir, err)
+	if err := detach(m.dir); err != nil {
+		return err
 	}
 	<-m.served
+	return nil
+}
+
+// detach takes a mount away, and with it the hope of those who wait for its answers.
+func detach(dir string) error {
+	err := syscall.Unmount(dir, syscall.MNT_DETACH|syscall.MNT_FORCE)
+	if errors.Is(err, syscall.EPERM) {
+		err = exec.Command("fusermount3", "-u", "-z", dir).Run()
+	}
+	if err != nil {
+		return fmt.Errorf("unmount %s: %w", dir, err)
+	}
 	return nil
 }
 

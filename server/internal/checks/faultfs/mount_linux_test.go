@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -119,6 +121,16 @@ func TestMountAndCut(t *testing.T) {
 			t.Errorf("%v, %v", fi, err)
 		}
 		checkErrors(t, d, filepath.Join(dir, "flushed"))
+	})
+}
+
+// A child that lives on holds no mount: it has not inherited the descriptor.
+func TestChildrenInheritNothing(t *testing.T) {
+	mounted(t, New(uint32(os.Geteuid()), uint32(os.Getegid()), 1<<20), func(string) {
+		out, err := exec.Command("sh", "-c", "ls -l /proc/self/fd").Output()
+		if err != nil || strings.Contains(string(out), "/dev/fuse") {
+			t.Errorf("%v\n%s", err, out)
+		}
 	})
 }
 

@@ -48,6 +48,14 @@ func (n *node) walk(seen map[*node]bool, f func(*node)) {
 	}
 }
 
+// sync brings the node and all below it to the platter.
+func (n *node) sync() {
+	n.walk(map[*node]bool{}, func(n *node) {
+		n.flush()
+		n.keepNames()
+	})
+}
+
 // cut leaves what is on the platter, of this node and those below it; see Disk.Cut.
 func (n *node) cut(seen map[*node]bool, survives func() bool) {
 	if seen[n] {

@@ -114,15 +114,9 @@ func (m *Mount) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName st
 	})
 }
 
-func (m *Mount) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	return m.at(in.NodeId, func(n *node) syscall.Errno {
-		if in.Flags&syscall.O_TRUNC != 0 {
-			m.disk.truncate(n, 0)
-		}
-		out.OpenFlags = fuse.FOPEN_KEEP_CACHE
-		return 0
-	})
-}
+// Open and Flush have nothing to do; the kernel asks once and saves itself the requests from then on.
+func (m *Mount) Open(<-chan struct{}, *fuse.OpenIn, *fuse.OpenOut) fuse.Status { return fuse.ENOSYS }
+func (m *Mount) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status              { return fuse.ENOSYS }
 
 func (m *Mount) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	var n int

@@ -19,10 +19,10 @@ const lanes = 8
 func laneUser(i int) string { return fmt.Sprint("u-s", i) }
 func laneConv(i int) string { return fmt.Sprint("u-c", i) }
 
-// traffic is devices that send through a gateway, each the next message when the last one is `sent`, and the same again
+// senders is devices that send through a gateway, each the next message when the last one is `sent`, and the same again
 // while it has no outcome. It remembers what it was told. stop and settle end it; start may begin again, at another
 // gateway.
-type traffic struct {
+type senders struct {
 	t       *testing.T
 	filler  string // what bodies end with
 	clients []*client
@@ -42,16 +42,16 @@ type sentMessage struct {
 	seq        int64
 }
 
-func newTraffic(t *testing.T, g *gateway, filler string) *traffic {
+func newSenders(t *testing.T, g *gateway, filler string) *senders {
 	t.Helper()
-	tr := &traffic{t: t, filler: filler, sent: map[string]sentMessage{}}
+	tr := &senders{t: t, filler: filler, sent: map[string]sentMessage{}}
 	tr.start(g)
 	t.Cleanup(tr.stop)
 	return tr
 }
 
 // start connects the devices and has them send.
-func (tr *traffic) start(g *gateway) {
+func (tr *senders) start(g *gateway) {
 	tr.t.Helper()
 	tr.quit = make(chan struct{})
 	tr.clients = nil
@@ -64,7 +64,7 @@ func (tr *traffic) start(g *gateway) {
 }
 
 // stop cuts the devices off, whatever they wait for. It may be called twice.
-func (tr *traffic) stop() {
+func (tr *senders) stop() {
 	tr.end()
 	for _, c := range tr.clients {
 		c.close()
@@ -73,7 +73,7 @@ func (tr *traffic) stop() {
 }
 
 // settle has the devices resend until every message is `sent`, and make no new ones.
-func (tr *traffic) settle() {
+func (tr *senders) settle() {
 	tr.t.Helper()
 	tr.end()
 	done := make(chan struct{})
@@ -91,7 +91,7 @@ func (tr *traffic) settle() {
 	}
 }
 
-func (tr *traffic) end() {
+func (tr *senders) end() {
 	select {
 	case <-tr.quit:
 	default:
@@ -100,8 +100,8 @@ func (tr *traffic) end() {
 }
 
 // run is one lane, until quit is closed and nothing is pending, or the connection ends.
-func (tr *traffic) run(i int, c *client, quit <-chan struct{}) {
-	again := time.NewTicker(20 * time.Millisecond)
+func (tr *senders) run(i int, c *client, quit <-chan struct{}) {
+	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	r := &tr.pending[i]
 	for {
@@ -135,7 +135,7 @@ func (tr *traffic) run(i int, c *client, quit <-chan struct{}) {
 	}
 }
 
-func (tr *traffic) next(lane int) wire.Request {
+func (tr *senders) next(lane int) wire.Request {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.made++
@@ -143,27 +143,27 @@ func (tr *traffic) next(lane int) wire.Request {
 	return wire.Request{T: wire.TSend, Conv: laneConv(lane), CMID: key, Body: "message " + key + tr.filler}
 }
 
-func (tr *traffic) note(r wire.Request, seq int64) {
+func (tr *senders) note(r wire.Request, seq int64) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.sent[r.CMID] = sentMessage{r.Conv, r.Body, seq}
 }
 
 // counts is how many messages are `sent`, and how many replies were UNAVAILABLE.
-func (tr *traffic) counts() (sent, refused int) {
+func (tr *senders) counts() (sent, refused int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return len(tr.sent), tr.refused
 }
 
 // awaitSent waits for so many more `sent`, awaitRefused for so many more UNAVAILABLE.
-func (tr *traffic) awaitSent(n int) {
+func (tr *senders) awaitSent(n int) {
 	tr.t.Helper()
 	from, _ := tr.counts()
 	await(tr.t, fmt.Sprint(n, " more messages are sent"), func() bool { sent, _ := tr.counts(); return sent >= from+n })
 }
 
-func (tr *traffic) awaitRefused(n int) {
+func (tr *senders) awaitRefused(n int) {
 	tr.t.Helper()
 	_, from := tr.counts()
 	await(tr.t, fmt.Sprint(n, " more messages are refused"), func() bool { _, refused := tr.counts(); return refused >= from+n })
@@ -192,7 +192,7 @@ const noSeq = 1
 const allThere = "every `sent` message is there"
 
 // missing holds what the devices were told against what the database has.
-func (tr *traffic) missing(c *cluster) string {
+func (tr *senders) missing(c *cluster) string {
 	tr.t.Helper()
 	tr.mu.Lock()
 	promised := make(map[string]sentMessage, len(tr.sent))
@@ -218,8 +218,8 @@ func (tr *traffic) missing(c *cluster) string {
 // onceEach is what repeated says when all is well.
 const onceEach = "after the resend every message is there once and the logs have no gap"
 
-// repeated settles the traffic, and looks for what is there twice, not at all, or out of its place.
-func (tr *traffic) repeated(c *cluster) string {
+// repeated settles the senders, and looks for what is there twice, not at all, or out of its place.
+func (tr *senders) repeated(c *cluster) string {
 	tr.t.Helper()
 	tr.settle()
 	wrong := 0
@@ -238,7 +238,7 @@ func (tr *traffic) repeated(c *cluster) string {
 }
 
 // stored is the messages that the database has, by key.
-func (tr *traffic) stored(c *cluster) map[string][]sentMessage {
+func (tr *senders) stored(c *cluster) map[string][]sentMessage {
 	tr.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -264,7 +264,7 @@ func (tr *traffic) stored(c *cluster) map[string][]sentMessage {
 }
 
 // measured are the lines for the record that are not compared.
-func (tr *traffic) measured(c *cluster, more ...string) string {
+func (tr *senders) measured(c *cluster, more ...string) string {
 	tr.t.Helper()
 	sent, refused := tr.counts()
 	lines := append([]string{fmt.Sprintf("%d sent, %d times UNAVAILABLE", sent, refused), c.durability()}, more...)
