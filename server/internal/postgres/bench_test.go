@@ -16,8 +16,8 @@ import (
 )
 
 // The benchmarks run on the baseline's population: 9 000 users with 14 400 devices, 1 500 groups of 30 and 45 000 pairs.
-// Beside the time of a call they report the CPU that all of PostgreSQL's processes used for a message, acknowledgement
-// or call (where /proc tells), and its WAL. Compare runs only if they were interleaved.
+// Beside the time of a call they report the CPU that all of PostgreSQL's processes used for an op, which is a
+// message, an acknowledgement or a call (where /proc tells), and its WAL. Compare runs only if they were interleaved.
 const (
 	benchUsers  = 9000
 	benchGroups = 1500
@@ -54,7 +54,7 @@ func benchPopulation() PopulationSpec {
 }
 
 func openBench(b *testing.B) *Store {
-	s := openTest(b, func(c *Config) { c.URL = strings.Replace(c.URL, "synchronous_commit=off", "synchronous_commit=on", 1) })
+	s := openTest(b, durable)
 	if _, err := s.CreatePopulation(context.Background(), benchPopulation()); err != nil {
 		b.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func cost(b *testing.B, s *Store) func(unit string, n int) {
 	cpu0, wal0 := serverCPU(b, s), walBytes(b, s)
 	return func(unit string, n int) {
 		if cpu := serverCPU(b, s) - cpu0; cpu > 0 {
-			b.ReportMetric(float64(cpu.Microseconds())/float64(n), "db-cpu-µs/"+unit)
+			b.ReportMetric(float64(cpu.Microseconds())/float64(n), "db-cpu-us/"+unit)
 		}
 		b.ReportMetric(float64(walBytes(b, s)-wal0)/float64(n), "wal-B/"+unit)
 	}
@@ -142,7 +142,7 @@ func BenchmarkSendBatch(b *testing.B) {
 				batch(b, size)
 			}
 			b.StopTimer()
-			done("msg", b.N*size)
+			done("op", b.N*size)
 		})
 	}
 }
@@ -180,7 +180,7 @@ func BenchmarkAckBatch(b *testing.B) {
 				batch()
 			}
 			b.StopTimer()
-			done("ack", b.N*size)
+			done("op", b.N*size)
 		})
 	}
 }
@@ -260,13 +260,13 @@ func BenchmarkReads(b *testing.B) {
 				}
 			}
 			b.StopTimer()
-			done("call", b.N)
+			done("op", b.N)
 		})
 	}
 }
 
 func BenchmarkPopulation(b *testing.B) {
-	s := openTest(b, func(c *Config) { c.URL = strings.Replace(c.URL, "synchronous_commit=off", "synchronous_commit=on", 1) })
+	s := openTest(b, durable)
 	var created, removed time.Duration
 	for range b.N {
 		t0 := time.Now()
