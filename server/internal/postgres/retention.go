@@ -49,10 +49,15 @@ func (s *Store) Retain(ctx context.Context, limit int, keep time.Duration) (im.R
 	return r, nil
 }
 
+// Materialized: as a subquery in the DELETE it may be run again for each row of a table that is believed to be small, and
+// since it skips what is deleted already, each run gives others: more than the limit would go.
 const expireTombstonesSQL = `
-DELETE FROM idem_tombstones WHERE (conv_id, sender_user, client_msg_id) IN (
+WITH due AS MATERIALIZED (
     SELECT conv_id, sender_user, client_msg_id FROM idem_tombstones WHERE expires_at <= $1
-    ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)`
+    ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM idem_tombstones t USING due d
+WHERE t.conv_id = d.conv_id AND t.sender_user = d.sender_user AND t.client_msg_id = d.client_msg_id`
 
 func (s *Store) expireTombstones(ctx context.Context, limit int) (int64, error) {
 	var n int64

@@ -137,10 +137,11 @@ WITH dead AS (
     SELECT gateway_id FROM gateways
     WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' AND gateway_id <> $2
     FOR UPDATE SKIP LOCKED
+), lapsed AS MATERIALIZED (
+    SELECT device_id FROM routes WHERE gateway_id IN (SELECT gateway_id FROM dead)
+    ORDER BY device_id LIMIT 10000 FOR UPDATE SKIP LOCKED
 ), gone AS (
-    DELETE FROM routes WHERE device_id IN (
-        SELECT device_id FROM routes WHERE gateway_id IN (SELECT gateway_id FROM dead)
-        ORDER BY device_id LIMIT 10000 FOR UPDATE SKIP LOCKED)
+    DELETE FROM routes d USING lapsed l WHERE d.device_id = l.device_id
 )
 DELETE FROM gateways g WHERE gateway_id IN (SELECT gateway_id FROM dead)
 AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
