@@ -255,7 +255,7 @@ func TestCheckHistoryUsesPK(t *testing.T) {
 			t.Fatal(err)
 		}
 		plan := strings.Join(lines, "\n")
-		if !strings.Contains(plan, "events_pkey") || strings.Contains(plan, "Seq Scan on events") || strings.Contains(plan, "Rows Removed by Filter: 1") {
+		if !strings.Contains(plan, "_pkey on events") || strings.Contains(plan, "Seq Scan on events") || strings.Contains(plan, "Rows Removed by Filter: 1") {
 			t.Errorf("%s:\n%s", user, plan)
 		}
 	}
