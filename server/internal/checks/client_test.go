@@ -160,7 +160,7 @@ func (c *client) ended() error {
 	}
 }
 
-// nextWithin is the next frame that the gateway sent by itself, if one comes in time.
+// nextWithin is the next frame that the gateway sent by itself, if one comes in time; within 0, if one has come.
 func (c *client) nextWithin(limit time.Duration) (wire.Frame, bool) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -168,14 +168,13 @@ func (c *client) nextWithin(limit time.Duration) (wire.Frame, bool) {
 	case f := <-c.pushed:
 		return f, true
 	case <-timer.C:
-		return wire.Frame{}, false
 	case <-c.gone:
-		select {
-		case f := <-c.pushed:
-			return f, true
-		default:
-			return wire.Frame{}, false
-		}
+	}
+	select {
+	case f := <-c.pushed:
+		return f, true
+	default:
+		return wire.Frame{}, false
 	}
 }
 
