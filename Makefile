@@ -56,11 +56,11 @@ property: ## run random histories against the store and its model for MINUTES=20
 	$(GO) test -c -o bin/property.test ./server/internal/postgres
 	cd server/internal/postgres && ../../../bin/property.test -test.run '^Test(Property|Linearizable)$$' -test.v -test.timeout 0 -property $(or $(MINUTES),20)m
 
-bench: ## run the benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem $$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
-
-filled: ## fill a database with ten million events, and hold the plans of all hot statements on it
-	$(GO) test -count=1 -timeout 60m -v -run '^TestFilled$$' ./server/internal/postgres -full
+# Those of the store run both arms of each comparison in turn and report ratios. BENCH='Send$$|Ack' picks by name, SHORT=1
+# takes a look instead of figures, and the output is what benchstat reads.
+bench: ## run the benchmarks: BENCH=regex for some, SHORT=1 for a quick look
+	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' $(if $(SHORT),-short) -benchmem -timeout 30m \
+		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
 
 lint: ## gofmt, go vet, staticcheck, and go.mod tidy
 	@unformatted=$$(gofmt -l $(COMMANDS) scenarios); [ -z "$$unformatted" ] || { echo "not formatted (make fmt): $$unformatted"; exit 1; }
