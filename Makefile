@@ -62,6 +62,9 @@ bench: ## run the benchmarks: BENCH=regex for some, SHORT=1 for a quick look
 	$(GO) test -run '^$$' -bench '$(or $(BENCH),.)' $(if $(SHORT),-short) -benchmem -timeout 30m \
 		$$(grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
 
+filled: ## fill a database with ten million events, and hold the plans of all hot statements on it
+	$(GO) test -count=1 -timeout 60m -v -run '^TestFilled$$' ./server/internal/postgres -full
+
 lint: ## gofmt, go vet, staticcheck, and go.mod tidy
 	@unformatted=$$(gofmt -l $(COMMANDS) scenarios); [ -z "$$unformatted" ] || { echo "not formatted (make fmt): $$unformatted"; exit 1; }
 	$(GO) mod tidy -diff
