@@ -41,7 +41,8 @@ func check08Modes(t *testing.T) {
 		ID: "08-amplification-compared", Document: amplification,
 		Observe: func(t *testing.T) string {
 			return "as in the document, hints do not wait: " + each(asInDocument(t), (*modeRun).volume) +
-				"\nhints wait for 200 ms: " + each(threeGroups(t, "200ms", false), (*modeRun).volume)
+				"\nhints wait for 200 ms: " + each(threeGroups(t, "200ms", false), (*modeRun).volume) +
+				"\nwhat TLS and TCP add is not in it"
 		},
 	})
 	evidence.Run(t, evidence.Check{

@@ -11,9 +11,11 @@
 //	db.mutate("im_send_batch", "old text", "new")     // a control: a function of the schema, broken
 //	g := db.gateway(gatewayOptions{})                 // a gateway process of its own, with flags and fault points
 //	h := g.held(fault.Push); h.Release("")            // with pauses: where the gateway stands still, until it is let go
+//	a := g.gate(fault.Push); a.shut(fault.Push)       // the same for everyone who comes there, until a.open()
 //	c := g.connect(as("u-ben"))                       // a WebSocket client that has said hello and subscribed
 //	c.ask(wire.Request{T: wire.TSync, …})             // a request and its reply
 //	c.next()                                          // what the gateway sends by itself
+//	w := g.web(as("u-ben")); w.read("u-ab", 7)        // a client by HTTP
 //	p := newPhone(t, as("u-ben")); p.dial(g)          // a device that keeps its state in a file, and can crash
 //
 // All of it ends with the test. Nothing here waits by the clock: a helper waits for what it is told to expect and fails
