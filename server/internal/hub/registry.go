@@ -3,6 +3,7 @@ package hub
 import (
 	"strings"
 	"sync"
+	"time"
 
 	"imbench/server/wire"
 )
@@ -15,6 +16,7 @@ type registry struct {
 	devices map[string]*Conn
 	users   map[string]*user
 	claims  map[string]*claim
+	expires time.Time // no registered connection's token expires before; zero = none does, or they are looked at now
 }
 
 // user is someone with a connection or a cached membership; all that concerns him is under the registry's lock but id,
@@ -105,6 +107,25 @@ func (r *registry) snapshot(dst []*Conn) []*Conn {
 	return dst
 }
 
+// expiresLocked notes that a token expires at e; zero = never.
+func (r *registry) expiresLocked(e time.Time) {
+	if !e.IsZero() && (r.expires.IsZero() || e.Before(r.expires)) {
+		r.expires = e
+	}
+}
+
+// expiryDue says whether a token may have expired. Who asks then looks at all connections and notes what is next; those
+// that are registered meanwhile are noted beside.
+func (r *registry) expiryDue(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.expires.IsZero() || !now.After(r.expires) {
+		return false
+	}
+	r.expires = time.Time{}
+	return true
+}
+
 // Claiming says that a device's route is about to be claimed: until Register or Unclaim the hub remembers which
 // generation others announce for it.
 func (h *Hub) Claiming(device string) {
@@ -154,6 +175,7 @@ func (h *Hub) Register(c *Conn, p Peer) bool {
 	p.User = u.id
 	c.peer = p
 	r.devices[p.Device] = c
+	r.expiresLocked(p.Expires)
 	c.next, u.conns = u.conns, c
 	r.mu.Unlock()
 	if old != nil {

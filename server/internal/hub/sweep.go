@@ -128,34 +128,63 @@ func (h *Hub) catchUp(ctx context.Context) bool {
 // heartbeatSlots is how many parts the connections are divided into: each part is looked at once a heartbeat.
 const heartbeatSlots = 8
 
+// expiryCheck is how late a connection may be closed after its token has expired.
+const expiryCheck = time.Second
+
 // heartbeatLoop finds half-open peers and tokens that have expired. One goroutine serves all connections.
 func (h *Hub) heartbeatLoop(ctx context.Context) {
-	tick := time.NewTicker(h.cfg.Heartbeat / heartbeatSlots)
+	tick, expiry := time.NewTicker(h.cfg.Heartbeat/heartbeatSlots), time.NewTicker(expiryCheck)
 	defer tick.Stop()
+	defer expiry.Stop()
 	ping := newControlFrame(opPing, nil)
 	var list []*Conn
-	for slot := int64(0); ; slot = (slot + 1) % heartbeatSlots {
+	for slot := int64(0); ; {
 		select {
 		case <-ctx.Done():
 			return
+		case <-expiry.C:
+			list = h.expire(list)
+			continue
 		case <-tick.C:
 		}
+		slot = (slot + 1) % heartbeatSlots
 		list = h.registry.snapshot(list[:0])
-		now, wall := h.now(), time.Now()
+		now := h.now()
 		for i, c := range list {
 			if c.ID%heartbeatSlots == slot {
-				c.beat(ping, now, wall)
+				c.beat(ping, now)
 			}
 			list[i] = nil
 		}
 	}
 }
 
-func (c *Conn) beat(ping *frame, now int64, wall time.Time) {
-	if e := c.peer.Expires; !e.IsZero() && wall.After(e) {
-		c.Close(wire.CloseUnauthorised, "the token has expired")
-		return
+// expire closes the connections whose token has expired. It looks at none while no token can have. It returns the scratch
+// list.
+func (h *Hub) expire(list []*Conn) []*Conn {
+	now := time.Now()
+	if !h.registry.expiryDue(now) {
+		return list
 	}
+	list = h.registry.snapshot(list[:0])
+	var next time.Time
+	for i, c := range list {
+		switch e := c.peer.Expires; {
+		case e.IsZero():
+		case now.After(e):
+			c.Close(wire.CloseUnauthorised, "the token has expired")
+		case next.IsZero() || e.Before(next):
+			next = e
+		}
+		list[i] = nil
+	}
+	h.registry.mu.Lock()
+	defer h.registry.mu.Unlock()
+	h.registry.expiresLocked(next)
+	return list
+}
+
+func (c *Conn) beat(ping *frame, now int64) {
 	switch silent := time.Duration(now - c.seen.Load()); {
 	case silent > 2*c.hub.cfg.Heartbeat:
 		_ = c.nc.Close() // nobody is there to read a close frame; the reader ends

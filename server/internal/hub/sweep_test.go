@@ -3,6 +3,7 @@ package hub
 import (
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -310,20 +311,44 @@ func TestHeartbeatFindsTheDead(t *testing.T) {
 	})
 }
 
+// A second after its token's end a connection is closed, whichever was registered first and however long the heartbeat.
 func TestExpiredTokenClosesTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHub(t, testConfig(), newMemory())
-		a, b := net.Pipe()
-		p := attach(t, h, a, b, Peer{User: "ana", Device: "a1", Expires: time.Now().Add(time.Minute)}).start()
-		for range 12 {
-			advance(10 * time.Second)
-			p.conn.Received(KControl, 0)
+		var peers []*peer
+		for i, ttl := range []time.Duration{30 * time.Second, 10 * time.Second, 0, 20 * time.Second} {
+			a, b := net.Pipe()
+			p := Peer{User: "ana", Device: fmt.Sprint("a", i)}
+			if ttl > 0 {
+				p.Expires = time.Now().Add(ttl)
+			}
+			peers = append(peers, attach(t, h, a, b, p).start())
 		}
-		synctest.Wait()
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed != 4001 {
-			t.Fatalf("closed with %d", p.closed)
+		closed := func() (list []int) {
+			synctest.Wait()
+			for _, p := range peers {
+				p.mu.Lock()
+				list = append(list, p.closed)
+				p.mu.Unlock()
+			}
+			return list
+		}
+		began, before := time.Now(), []int{0, 0, 0, 0}
+		until := func(d time.Duration) { advance(d - time.Since(began)) }
+		for i, want := range [][]int{{0, 4001, 0, 0}, {0, 4001, 0, 4001}, {4001, 4001, 0, 4001}} {
+			end := time.Duration(i+1) * 10 * time.Second
+			until(end - time.Millisecond)
+			if got := closed(); !slices.Equal(got, before) {
+				t.Errorf("closed with %v before %v, want %v", got, end, before)
+			}
+			until(end + expiryCheck + time.Millisecond)
+			if got := closed(); !slices.Equal(got, want) {
+				t.Errorf("closed with %v after %v, want %v", got, end, want)
+			}
+			before = want
+			for _, p := range peers {
+				p.conn.Received(KControl, 0)
+			}
 		}
 	})
 }
