@@ -2,41 +2,24 @@ package api
 
 import (
 	"errors"
+	"io"
 	"net/http"
 
 	"imbench/server/internal/im"
 	"imbench/server/internal/postgres"
+	"imbench/server/wire"
 )
 
 // changeConversation changes a conversation's delivery mode, retention or recall window: the fields that are given. It
 // answers with all three as they then stand. A changed mode reaches every gateway through Changed.
 func (s *server) changeConversation(w http.ResponseWriter, r *http.Request) {
-	var req struct {
-		Mode           *im.Mode `json:"delivery_mode"`
-		RetentionMS    *int64   `json:"retention_ms"`
-		RecallWindowMS *int64   `json:"recall_window_ms"`
-	}
-	if err := decodeBody(w, r, &req); err != nil {
+	var req postgres.ConvChange
+	if err := decodeChange(w, r, &req); err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	switch {
-	case req.Mode == nil && req.RetentionMS == nil && req.RecallWindowMS == nil:
-		s.fail(w, r, badRequest("give delivery_mode, retention_ms or recall_window_ms"))
-		return
-	case req.Mode != nil && *req.Mode != im.Push && *req.Mode != im.Pull:
-		s.fail(w, r, badRequest("delivery_mode must be push or pull"))
-		return
-	}
-	for name, ms := range map[string]*int64{"retention_ms": req.RetentionMS, "recall_window_ms": req.RecallWindowMS} {
-		if ms != nil && (*ms < 0 || *ms > postgres.MaxPeriodMS) {
-			s.fail(w, r, badRequest("%s must be from 0 to %d", name, int64(postgres.MaxPeriodMS)))
-			return
-		}
-	}
 	conv := r.PathValue("id")
-	now, err := s.Store.ChangeConversation(r.Context(), conv,
-		postgres.ConvChange{Mode: req.Mode, RetentionMS: req.RetentionMS, RecallWindowMS: req.RecallWindowMS})
+	now, err := s.Store.ChangeConversation(r.Context(), conv, req)
 	switch {
 	case errors.Is(err, im.ErrNotMember):
 		err = &apiError{http.StatusNotFound, "NOT_FOUND", "there is no such conversation"}
@@ -52,4 +35,40 @@ func (s *server) changeConversation(w http.ResponseWriter, r *http.Request) {
 	}
 	s.Log.Info("conversation changed", "conv", conv, "delivery_mode", now.Mode, "retention_ms", now.RetentionMS, "recall_window_ms", now.RecallWindowMS)
 	writeJSON(w, http.StatusOK, now)
+}
+
+// decodeChange reads the fields to be changed, as strictly as clients' requests are read.
+func decodeChange(w http.ResponseWriter, r *http.Request, to *postgres.ConvChange) error {
+	raw, err := io.ReadAll(&patientReader{http.MaxBytesReader(w, r.Body, maxBody), http.NewResponseController(w)})
+	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+		return err
+	} else if err != nil {
+		return badRequest("the request ended before it was complete")
+	}
+	mode := field{name: "delivery_mode", set: func(v string) (wire.Code, string) {
+		m := im.Mode(v)
+		if m != im.Push && m != im.Pull {
+			return wire.BadRequest, "must be push or pull"
+		}
+		to.Mode = &m
+		return "", ""
+	}}
+	period := func(name string, to **int64) field {
+		v := new(int64)
+		f := integer(name, v, 0, postgres.MaxPeriodMS)
+		set := f.set
+		f.set = func(text string) (wire.Code, string) {
+			*to = v
+			return set(text)
+		}
+		return f.orNone()
+	}
+	if bad := decodeObject(raw, []field{mode.orNone(), period("retention_ms", &to.RetentionMS),
+		period("recall_window_ms", &to.RecallWindowMS)}); bad != nil {
+		return badRequest("%s", bad.message)
+	}
+	if *to == (postgres.ConvChange{}) {
+		return badRequest("give delivery_mode, retention_ms or recall_window_ms")
+	}
+	return nil
 }
