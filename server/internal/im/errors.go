@@ -24,3 +24,12 @@ var (
 	// ErrBusy is internal: the conversation's row is locked elsewhere; the request goes to the contended lane.
 	ErrBusy = errors.New("conversation is locked elsewhere")
 )
+
+// BadRequest is an ErrBadRequest that says what is wrong with the request, in a sentence that the client may see.
+type BadRequest string
+
+// Error is the sentence.
+func (e BadRequest) Error() string { return string(e) }
+
+// Is makes it an ErrBadRequest.
+func (BadRequest) Is(target error) bool { return target == ErrBadRequest }

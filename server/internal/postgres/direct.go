@@ -8,11 +8,16 @@ import (
 	"imbench/server/internal/im"
 )
 
+var errWithOneself = im.BadRequest("a direct conversation is with another user, not with oneself")
+
 const directSQL = `SELECT o_conv, o_created, o_code FROM im_direct($1, $2, $3)`
 
 // Direct gives the direct conversation of two users, or makes it; see im.Reads.
 func (s *Store) Direct(ctx context.Context, p im.Principal, peer string) (string, bool, error) {
-	if p.User == peer || !storable(p.User, peer) {
+	if p.User == peer {
+		return "", false, errWithOneself
+	}
+	if !storable(p.User, peer) {
 		return "", false, im.ErrBadRequest
 	}
 	var conv, code *string

@@ -8,14 +8,41 @@ import (
 	"imbench/server/internal/im"
 )
 
-const raiseEpochSQL = `UPDATE conversations SET epoch = epoch + 1 WHERE conv_id = $1 RETURNING epoch`
+const raiseEpochSQL = `UPDATE conversations SET epoch = epoch + 1 WHERE conv_id = $1 RETURNING epoch, next_seq - 1`
 
-// RaiseEpoch begins a new epoch of a conversation's log; see im.Upkeep. Errors also: im.ErrBusy (lock timeout).
+// A log that was rebuilt may have lost its end: no position stays past the head, or what is written there next would count
+// as read, and own_seq is again the seq of a message of the user's, the last one, as it says of itself. (Below min_seq it
+// need not be there.) The log is read, once, only if an own_seq is not true any more.
+const lowerPositionsSQL = `
+WITH lost AS MATERIALIZED (
+    SELECT p.user_id FROM read_positions p JOIN conversations c USING (conv_id)
+    WHERE p.conv_id = $1 AND p.own_seq >= c.min_seq
+      AND NOT EXISTS (SELECT 1 FROM events e WHERE e.conv_id = $1 AND e.seq = p.own_seq AND e.kind = 'msg'
+                      AND e.sender_user = p.user_id)
+), own AS MATERIALIZED (
+    SELECT l.user_id, coalesce(max(e.seq), 0) AS seq
+    FROM lost l LEFT JOIN events e ON e.conv_id = $1 AND e.kind = 'msg' AND e.sender_user = l.user_id
+    GROUP BY l.user_id
+)
+UPDATE read_positions p
+SET read_seq = LEAST(p.read_seq, $2), own_seq = coalesce((SELECT o.seq FROM own o WHERE o.user_id = p.user_id), p.own_seq)
+WHERE p.conv_id = $1 AND (p.read_seq > $2 OR p.user_id IN (SELECT user_id FROM lost))`
+
+// RaiseEpoch begins a new epoch of a conversation's log, and has users' positions fit the log as it now is; see im.Upkeep.
+// Errors also: im.ErrBusy (lock timeout).
 func (s *Store) RaiseEpoch(ctx context.Context, conv string) (epoch int32, err error) {
 	if !storable(conv) {
 		return 0, im.ErrNotMember
 	}
-	err = s.pool.QueryRow(ctx, raiseEpochSQL, conv).Scan(&epoch)
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var head int64
+		if err := tx.QueryRow(ctx, raiseEpochSQL, conv).Scan(&epoch, &head); err != nil {
+			return err
+		}
+		// Under the lock, and a statement of its own: its snapshot has what whoever held the lock before committed.
+		_, err := tx.Exec(ctx, lowerPositionsSQL, conv, head)
+		return err
+	})
 	if err == pgx.ErrNoRows {
 		return 0, im.ErrNotMember
 	}
@@ -41,7 +68,7 @@ SELECT count(*), max(conv_id) FROM step`
 // RaiseAllEpochs begins a new epoch of every conversation, a thousand a transaction; see im.Upkeep. An interrupted run
 // that is begun again on the same running server goes on where it stopped; after a restart of the server it begins at
 // the start, since the database may have been restored once more (raising an epoch twice costs each device one more
-// sync, and raising it too seldom breaks its history). It returns the conversations raised by the run, those before an
+// sync, and raising it too seldom breaks its history). Users' positions stay: they were brought back with the log. It returns the conversations raised by the run, those before an
 // interruption included. progress may be nil. Errors: im.ErrBusy (a conversation stayed locked), im.ErrUnavailable.
 func (s *Store) RaiseAllEpochs(ctx context.Context, progress func(done int64)) (int64, error) {
 	if _, err := s.pool.Exec(ctx, beginEpochRunSQL); err != nil {
@@ -86,6 +113,12 @@ func (s *Store) raiseStep(ctx context.Context, done *int64) (n int64, err error)
 		return err
 	})
 	return n, err
+}
+
+// EpochRun says whether a run of RaiseAllEpochs is under way, or was interrupted and has to be run again.
+func (s *Store) EpochRun(ctx context.Context) (under bool, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM epoch_run)`).Scan(&under)
+	return under, interpret(err)
 }
 
 // LiveGateways lists the gateways whose lease has not lapsed by the database's clock.

@@ -6,6 +6,8 @@ import (
 	"imbench/server/internal/im"
 )
 
+var errDirectMembers = im.BadRequest("a direct conversation keeps its two members")
+
 const membershipSQL = `SELECT o_seq, o_code FROM im_membership($1, $2, $3, $4, $5)`
 
 // Join adds a user to a group; any member may. Errors: im.ErrNotMember (the caller is none, or no such conversation or
@@ -26,11 +28,13 @@ func (s *Store) membership(ctx context.Context, by im.Principal, conv, user stri
 	}
 	var seq *int64
 	var code *string
-	err := s.pool.QueryRow(ctx, membershipSQL, conv, by.User, user, join, s.cfg.GroupLimit).Scan(&seq, &code)
-	if err != nil {
-		return 0, interpret(err)
-	}
-	if code != nil {
+	err := s.changeRow(ctx, []any{&seq, &code}, membershipSQL, conv, by.User, user, join, s.cfg.GroupLimit)
+	switch {
+	case err != nil:
+		return 0, err
+	case code != nil && *code == "BAD_REQUEST":
+		return 0, errDirectMembers
+	case code != nil:
 		return 0, codeError(*code)
 	}
 	return *seq, nil

@@ -127,8 +127,8 @@ func (s *Store) ReleaseRoutes(ctx context.Context, routes []im.Route) error {
 }
 
 const renewSQL = `
-INSERT INTO gateways AS g (gateway_id, lease_until) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond')
-ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until`
+INSERT INTO gateways AS g (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond', $3)
+ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until, holder = EXCLUDED.holder`
 
 // Rows that a claim or another sweep holds are left to the next call, so that this never waits; 10 000 routes a call
 // bound the transaction. A lapsed gateway's own row goes in the call after the one that deleted its last route.
@@ -148,22 +148,32 @@ AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
 
 // RenewLease asserts that a gateway is alive for ttl, and clears routes of gateways that are not; see im.Store.
 func (s *Store) RenewLease(ctx context.Context, gateway string, ttl time.Duration) error {
-	if _, err := s.pool.Exec(ctx, renewSQL, gateway, ttl.Microseconds()); err != nil {
+	if _, err := s.pool.Exec(ctx, renewSQL, gateway, ttl.Microseconds(), s.id); err != nil {
 		return interpret(err)
 	}
 	_, err := s.pool.Exec(ctx, lapsedSQL, ttl.Microseconds(), gateway)
 	return interpret(err)
 }
 
+// LeaseElsewhere says whether another process holds a live lease of this gateway id, or held it when it ended without
+// dropping it.
+func (s *Store) LeaseElsewhere(ctx context.Context, gateway string) (elsewhere bool, err error) {
+	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM gateways
+		WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`, gateway, s.id).Scan(&elsewhere)
+	return elsewhere, interpret(err)
+}
+
 const dropRoutesSQL = `
 DELETE FROM routes WHERE device_id IN (
-    SELECT device_id FROM routes WHERE gateway_id = $1 ORDER BY device_id FOR UPDATE)`
+    SELECT device_id FROM routes WHERE gateway_id = $1
+    AND NOT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2) ORDER BY device_id FOR UPDATE)`
 
-// DropLease removes a gateway and its routes; see im.Store.
+// DropLease removes a gateway and its routes; see im.Store. What another process of the same gateway id has renewed since
+// is that one's, and stays.
 func (s *Store) DropLease(ctx context.Context, gateway string) error {
-	if _, err := s.pool.Exec(ctx, dropRoutesSQL, gateway); err != nil {
+	if _, err := s.pool.Exec(ctx, dropRoutesSQL, gateway, s.id); err != nil {
 		return interpret(err)
 	}
-	_, err := s.pool.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1`, gateway)
+	_, err := s.pool.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1 AND holder = $2`, gateway, s.id)
 	return interpret(err)
 }

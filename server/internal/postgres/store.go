@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"imbench/server/internal/fault"
@@ -27,6 +29,7 @@ type Config struct {
 	Conns       int32         // connections for reads, acknowledgements and the rest; default 8
 	SendConns   int32         // connections for SendBatch, at least the Sender's workers + waiters; default 4
 	LockTimeout time.Duration // default 500ms; a contended send waits so long for its conversation
+	ChangeWait  time.Duration // default LockTimeout; a join, a leave or a recall waits so long for its conversation
 	StmtTimeout time.Duration // default 10s
 	IdleTimeout time.Duration // of a transaction left open; default 15s
 	GroupLimit  int           // members of a group; default 1000
@@ -36,6 +39,7 @@ type Config struct {
 // Store is the durable state on PostgreSQL.
 type Store struct {
 	cfg  Config
+	id   string        // tells this process's leases from another's of the same gateway id
 	pool *pgxpool.Pool // everything but sends
 	send *pgxpool.Pool // sends: they never wait for a connection that reads
 
@@ -48,10 +52,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Conns = or(cfg.Conns, 8)
 	cfg.SendConns = or(cfg.SendConns, 4)
 	cfg.LockTimeout = or(cfg.LockTimeout, 500*time.Millisecond)
+	cfg.ChangeWait = or(cfg.ChangeWait, cfg.LockTimeout)
 	cfg.StmtTimeout = or(cfg.StmtTimeout, 10*time.Second)
 	cfg.IdleTimeout = or(cfg.IdleTimeout, 15*time.Second)
 	cfg.GroupLimit = or(cfg.GroupLimit, 1000)
-	s := &Store{cfg: cfg}
+	s := &Store{cfg: cfg, id: uuid.NewString()}
 	var err error
 	if s.pool, err = newPool(ctx, cfg, cfg.Conns); err != nil {
 		return nil, err
@@ -74,7 +79,6 @@ func newPool(ctx context.Context, cfg Config, conns int32) (*pgxpool.Pool, error
 	if err != nil {
 		return nil, fmt.Errorf("database URL: %w", err)
 	}
-	ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 	pc.MaxConns = conns
 	pc.ConnConfig.DialFunc = rawsock.Dial
 	rp := pc.ConnConfig.RuntimeParams
@@ -92,6 +96,18 @@ func newPool(ctx context.Context, cfg Config, conns int32) (*pgxpool.Pool, error
 		return nil, interpret(err)
 	}
 	return pool, nil
+}
+
+// ms is a duration as PostgreSQL's settings take it.
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// changeRow asks for one row of a change under a conversation's lock, for which it waits at most ChangeWait. The setting
+// and the change are one round trip and one transaction, so that the setting ends with it.
+func (s *Store) changeRow(ctx context.Context, scan []any, sql string, args ...any) error {
+	var b pgx.Batch
+	b.Queue(`SELECT set_config('lock_timeout', $1, true)`, ms(s.cfg.ChangeWait))
+	b.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(scan...) })
+	return interpret(s.pool.SendBatch(ctx, &b).Close())
 }
 
 // Close ends the connections, waiting for those in use. It may be called twice.

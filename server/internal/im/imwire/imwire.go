@@ -33,6 +33,9 @@ var codes = []struct {
 
 // CodeOf is the wire's code for an error of the domain, and the sentence that a client may see.
 func CodeOf(err error) (wire.Code, string) {
+	if says := im.BadRequest(""); errors.As(err, &says) {
+		return wire.BadRequest, says.Error()
+	}
 	for _, c := range codes {
 		if errors.Is(err, c.err) {
 			return c.code, c.err.Error()

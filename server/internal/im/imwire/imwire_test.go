@@ -35,6 +35,14 @@ func TestCodeOf(t *testing.T) {
 	}
 }
 
+// A bad request that says which part is wrong is told so, and nothing of what it is wrapped in.
+func TestCodeOfABadRequest(t *testing.T) {
+	err := fmt.Errorf("postgres: secret: %w", im.BadRequest("the seq is odd"))
+	if code, message := CodeOf(err); code != wire.BadRequest || message != "the seq is odd" || !errors.Is(err, im.ErrBadRequest) {
+		t.Errorf("%s, %q", code, message)
+	}
+}
+
 func TestEvent(t *testing.T) {
 	got := Event(&im.Event{Conv: "c", Seq: 1, Epoch: 2, Kind: im.KindRecall, MID: "m", Sender: "s", SenderDevice: "d",
 		CMID: "k", Body: "b", User: "u", Target: 3, MsgNo: 4, At: time.UnixMilli(5)})

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -141,7 +142,7 @@ func recallOutcomes(e *env) {
 		{"a recall", ana, "g1", 9, "r", im.ErrBadRequest},
 		{"another's message", ana, "g1", 4, "r", im.ErrNotSender},
 	} {
-		if r := e.recall(c.from, c.conv, c.seq, c.cmid); r.Err != c.want {
+		if r := e.recall(c.from, c.conv, c.seq, c.cmid); !errors.Is(r.Err, c.want) {
 			e.Errorf("%s: %v, want %v", c.what, r.Err, c.want)
 		}
 	}
