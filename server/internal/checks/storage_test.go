@@ -171,10 +171,12 @@ func diskFull(t *testing.T, f *farm, faults string) string {
 		tr.awaitRefused(2 * lanes)
 	}
 	c.must(`'it lives'`)
-	for i := 0; !ended(c); i++ { // until the log needs a new file
-		_, _ = c.query(`pg_switch_wal()`)
-		_, _ = c.query(fmt.Sprintf(`pg_create_restore_point('p%d')`, i))
+	for range 20 { // until the log needs a new file, which ends the connection, and all others with it
+		if _, err := c.query(`pg_switch_wal() || pg_create_restore_point('full')::text`); err != nil {
+			break
+		}
 	}
+	c.awaitEnd()
 	if faults == "" {
 		tr.awaitRefused(lanes)
 	}
@@ -251,13 +253,4 @@ func probeFUSE(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return ""
-}
-
-func ended(c *cluster) bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
 }

@@ -31,6 +31,8 @@ var cases = map[string]struct {
 	"broken one":      {Check{ID: "04-history-uses-pk", Observe: breaks}, false, false, `"pass":false`},
 	"unknown":         {Check{ID: "04-nothing", Expected: "x", Observe: says("x"), Control: Control{"it is broken", says("y")}}, false, false, ""},
 	"without control": {Check{ID: "04-seq-gapless", Expected: "x", Observe: says("x")}, false, false, ""},
+	"not run": {Check{ID: "06-power-cut", Expected: "x", Observe: breaks, Control: Control{"it is broken", breaks}, NotRun: "no FUSE", Postgres: "16.1"},
+		false, true, `"not_run":"no FUSE"`},
 	"expects nothing": {Check{ID: "04-seq-gapless", Observe: says("x"), Control: Control{"it is broken", says("y")}}, false, false, ""},
 }
 
@@ -119,6 +121,11 @@ func TestJudge(t *testing.T) {
 	if v := Judge(run()); !v.Good() || v.Passed == 0 || v.Observed == 0 || v.Later == 0 {
 		t.Errorf("all is well: %v", v)
 	}
+	records := run()
+	records["06-power-cut"] = &Record{NotRun: "no FUSE"}
+	if v := Judge(records); !v.Good() || !strings.Contains(v.String(), "1 cannot be run here") {
+		t.Errorf("one cannot be run here: %v", v)
+	}
 	for want, change := range map[string]func(map[string]*Record){
 		"1 failed":                             func(m map[string]*Record) { m["04-seq-gapless"].Pass = false },
 		"1 whose control was not seen to fail": func(m map[string]*Record) { m["04-seq-gapless"].Control.Failed = false },
@@ -142,6 +149,7 @@ func TestReports(t *testing.T) {
 	records["04-seq-gapless"].Control.Failed = false
 	records["04-seq-gapless"].Measured, records["04-seq-gapless"].Document = []string{"5 ms", "2 kB"}, "204"
 	delete(records, "11-recall-window")
+	records["06-power-cut"] = &Record{NotRun: "no FUSE"}
 	records["09-read-clamped"].Pass = false
 	var checks, matrix strings.Builder
 	PrintChecks(&checks, records)
@@ -149,7 +157,7 @@ func TestReports(t *testing.T) {
 	for _, part := range []string{
 		"04-seq-gapless *: PASSED, AND ITS CONTROL TOO\n    expected  seen\n    observed  seen\n    measured  5 ms; 2 kB\n    document  204\n    control   broken: DOES NOT FAIL: not seen\n",
 		"04-history-uses-pk *: observed\n", "04-batch-isolates: passed\n", "control   broken: fails, as it must: not seen\n",
-		"11-recall-window: did not run\n", "09-read-clamped: FAILED\n", "05-bad-frames: not built: issue 4, the gateway\n",
+		"11-recall-window: did not run\n", "06-power-cut: not run: no FUSE\n", "09-read-clamped: FAILED\n", "05-bad-frames: not built: issue 4, the gateway\n",
 	} {
 		if !strings.Contains(checks.String(), part) {
 			t.Errorf("the checks lack %q:\n%s", part, checks.String())
@@ -162,7 +170,7 @@ func TestReports(t *testing.T) {
 	}
 	for id, parts := range map[string][]string{
 		"P1": {"FAILED", "04.json 06.json", "04-seq-gapless (PASSED, AND ITS CONTROL TOO)"}, "M2": {"FAILED", "09-read-clamped (FAILED)"},
-		"L1": {"passed in part", "09.json 11.json", "11-recall-window (did not run)"}, "G3": {"not run", "–"}, "D4": {"passed ", "06-ack-monotonic-and-bounded\n"},
+		"D6": {"passed in part", "06-power-cut (not run: no FUSE)"}, "L1": {"passed in part", "09.json 11.json", "11-recall-window (did not run)"}, "G3": {"not run", "–"}, "D4": {"passed ", "06-ack-monotonic-and-bounded\n"},
 	} {
 		for _, part := range parts {
 			if !strings.Contains(lines[id], part) {
