@@ -41,6 +41,9 @@ type actions struct {
 	hub   announcer
 	bus   remote
 	turns *turns
+	// receipts has something in it for each count under way. One of a large group costs as much as a thousand other
+	// reads: so few at once leave connections to those.
+	receipts chan struct{}
 }
 
 // submitter is a batcher: batch.Sender and batch.Marker.
@@ -51,6 +54,10 @@ type submitter[Q, R any] interface {
 const (
 	lockPatience = 10 * time.Second       // how long a request tries to get the lock of its conversation
 	lockPause    = 100 * time.Millisecond // between two tries, and as much again at random
+	lockWait     = 30 * time.Millisecond  // how long one try waits for the lock, on a connection and in one of few slots
+
+	maxReceipts      = 4               // counts of receipts under way
+	receiptsPatience = 2 * time.Second // how long one waits for others
 )
 
 // Send appends a message through the group commit. The errors are those of im.SendResult; when ctx ends first the
@@ -152,8 +159,19 @@ func (a *actions) Fetch(ctx context.Context, p im.Principal, conv string, seq in
 	return a.store.Fetch(ctx, p, conv, seq)
 }
 
-// Receipts counts who has a message; see im.Reads.
+// Receipts counts who has a message; see im.Reads. It waits a while for other counts; then the error is
+// im.ErrRateLimited.
 func (a *actions) Receipts(ctx context.Context, p im.Principal, conv string, seq int64) (im.Receipts, error) {
+	timer := time.NewTimer(receiptsPatience)
+	defer timer.Stop()
+	select {
+	case a.receipts <- struct{}{}:
+		defer func() { <-a.receipts }()
+	case <-timer.C:
+		return im.Receipts{}, im.ErrRateLimited
+	case <-ctx.Done():
+		return im.Receipts{}, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
+	}
 	return a.store.Receipts(ctx, p, conv, seq)
 }
 
@@ -171,7 +189,7 @@ func (a *actions) locked(ctx context.Context, conv string, do func() error) erro
 			return err
 		}
 		a.turns.busy.Add(1)
-		if pause := lockPause + rand.N(lockPause); time.Until(until) <= pause || !wait(ctx, pause) {
+		if pause := lockPause + rand.N(lockPause); time.Until(until) <= pause || !a.turns.pause(ctx, pause) {
 			return fmt.Errorf("%w: nothing was done: %w", im.ErrUnavailable, err)
 		}
 	}

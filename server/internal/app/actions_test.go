@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ type changes struct {
 	did    []string
 }
 
-const lockTimeout = 500 * time.Millisecond
+const lockTimeout = lockWait
 
 func newChanges() *changes { return &changes{locked: map[string]bool{}, under: map[string]int{}} }
 
@@ -115,7 +116,7 @@ func (e echo[Q, R]) Submit(_ Q, done func(R)) {
 }
 
 func newActions(c *changes, slots, most int) *actions {
-	return &actions{store: c, hub: told{c, "hub"}, bus: told{c, "bus"}, turns: newTurns(slots, most)}
+	return &actions{store: c, hub: told{c, "hub"}, bus: told{c, "bus"}, turns: newTurns(slots, most), receipts: make(chan struct{}, 2)}
 }
 
 // What is committed is announced, here and elsewhere, and members before the event that changed them; what failed or had
@@ -242,6 +243,110 @@ func TestStuckConversationTakesOneTurn(t *testing.T) {
 		wg.Wait()
 		if c.most > 2 || c.twice {
 			t.Errorf("%d calls at once, two for one conversation: %v", c.most, c.twice)
+		}
+	})
+}
+
+// Conversations that stay locked, more of them than there are slots, hardly delay a join elsewhere.
+func TestLockedConversationsDoNotSlowOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChanges()
+		a := newActions(c, 2, 100)
+		var wg sync.WaitGroup
+		for _, conv := range []string{"l1", "l2", "l3"} {
+			c.lock(conv, true)
+			for range 5 {
+				wg.Go(func() {
+					if _, err := a.Join(t.Context(), im.Principal{}, conv, "u"); !errors.Is(err, im.ErrUnavailable) {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		for i := range 100 {
+			began := time.Now()
+			if _, err := a.Join(t.Context(), im.Principal{}, fmt.Sprint("c", i), "u"); err != nil || time.Since(began) > 100*time.Millisecond {
+				t.Errorf("%v after %v", err, time.Since(began))
+			}
+			wait(t.Context(), 17*time.Millisecond)
+		}
+		wg.Wait()
+	})
+}
+
+// When the gateway ends, who waits for a lock or for a turn is answered at once; what has not to wait is still done.
+func TestDrainAnswersWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChanges()
+		a := newActions(c, 2, 100)
+		c.lock("c", true)
+		var wg sync.WaitGroup
+		for range 3 { // one tries, the others wait for their turn
+			wg.Go(func() {
+				if _, err := a.Join(t.Context(), im.Principal{}, "c", "u"); !errors.Is(err, im.ErrUnavailable) {
+					t.Error(err)
+				}
+			})
+		}
+		wait(t.Context(), time.Second)
+		began := time.Now()
+		a.turns.drain()
+		a.turns.drain()
+		wg.Wait()
+		if d := time.Since(began); d > lockWait {
+			t.Errorf("answered after %v", d)
+		}
+		if _, err := a.Join(t.Context(), im.Principal{}, "d", "u"); err != nil {
+			t.Error(err)
+		}
+		began = time.Now()
+		if _, err := a.Join(t.Context(), im.Principal{}, "c", "u"); !errors.Is(err, im.ErrUnavailable) || time.Since(began) > lockWait {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// Receipts counts with a second of work, and notes how many at once.
+func (c *changes) Receipts(ctx context.Context, _ im.Principal, conv string, _ int64) (im.Receipts, error) {
+	c.mu.Lock()
+	c.under[conv]++
+	c.most = max(c.most, c.under[conv])
+	c.mu.Unlock()
+	wait(ctx, time.Second)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.under[conv]--
+	return im.Receipts{Conv: conv}, nil
+}
+
+// Few counts of receipts are under way at once; more wait for them, and not for long.
+func TestReceiptsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChanges()
+		a := newActions(c, 2, 10)
+		var wg sync.WaitGroup
+		var done, refused atomic.Int64
+		for range 10 {
+			wg.Go(func() {
+				switch _, err := a.Receipts(t.Context(), im.Principal{}, "c", 1); {
+				case err == nil:
+					done.Add(1)
+				case errors.Is(err, im.ErrRateLimited):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wait(t.Context(), 500*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := a.Receipts(ctx, im.Principal{}, "c", 1); !errors.Is(err, im.ErrUnavailable) {
+			t.Error(err)
+		}
+		wg.Wait()
+		if c.most != 2 || done.Load() < 4 || done.Load()+refused.Load() != 10 || refused.Load() < 4 {
+			t.Errorf("%d at once, %d done, %d refused", c.most, done.Load(), refused.Load())
 		}
 	})
 }

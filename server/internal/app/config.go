@@ -177,8 +177,10 @@ func checkDB(f *flagSet, url string) {
 }
 
 const (
-	minGrace         = 10 * time.Millisecond
-	maxRetentionKeys = 366 * 24 * time.Hour
+	minGrace          = 10 * time.Millisecond
+	minRetentionEvery = 10 * time.Millisecond
+	minRetentionKeys  = time.Minute
+	maxRetentionKeys  = 366 * 24 * time.Hour
 )
 
 func (c *config) checkTuning(f *flagSet) {
@@ -189,7 +191,6 @@ func (c *config) checkTuning(f *flagSet) {
 		{"drain", c.drain, 0}, {"lease", c.lease, time.Second}, {"sweep", c.sweep, 0}, {"grace", c.grace, minGrace},
 		{"hint-window", c.hintWindow, 0}, {"heartbeat", c.heartbeat, time.Second}, {"ack-delay", c.ackDelay, time.Millisecond},
 		{"send-linger", c.sendLinger, 0}, {"ack-window", c.ackWindow, 0}, {"announce-linger", c.busLinger, 0},
-		{"retention-every", c.retentionEvery, 0},
 	} {
 		f.need(d.value >= d.min && d.value <= time.Hour, d.name, "from "+d.min.String()+" to 1h0m0s")
 	}
@@ -210,7 +211,10 @@ func (c *config) checkTuning(f *flagSet) {
 	} {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
-	f.need(c.retentionKeys >= 0 && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from 0s to "+maxRetentionKeys.String())
+	f.need(c.retentionEvery == 0 || c.retentionEvery >= minRetentionEvery && c.retentionEvery <= time.Hour, "retention-every",
+		"0 (none by this gateway) or from "+minRetentionEvery.String()+" to 1h0m0s")
+	f.need(c.retentionKeys >= minRetentionKeys && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from "+
+		minRetentionKeys.String()+" to "+maxRetentionKeys.String()+": a device that sends again what was removed meanwhile would otherwise store it twice")
 	f.need(c.sendConns > c.sendWorkers*c.shards, "send-conns", "more than -send-workers times -shards: messages to a locked conversation wait on a connection of their own")
 	f.need(c.grace > c.ackDelay || c.grace < minGrace, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
 }

@@ -57,6 +57,9 @@ func TestConfigRefuses(t *testing.T) {
 	}{
 		{[]string{"-grace", "2s", "-ack-delay", "2s"}, "-grace 2s: must be longer than -ack-delay"},
 		{[]string{"-grace", "0s"}, "-grace 0s: must be from 10ms"},
+		{[]string{"-retention-every", "9ms"}, "-retention-every 9ms: must be 0 (none by this gateway) or from 10ms to 1h0m0s"},
+		{[]string{"-retention-every", "61m"}, "-retention-every 1h1m0s: must be 0 (none"},
+		{[]string{"-retention-keys", "59s"}, "-retention-keys 59s: must be from 1m0s to 8784h0m0s: a device that sends again what was removed meanwhile would otherwise store it twice"},
 		{[]string{"-sweep", "-1s"}, "-sweep -1s: must be from 0s"},
 		{[]string{"-hint-above", "0"}, "-hint-above 0: must be 1 or more"},
 		{[]string{"-send-conns", "2", "-send-workers", "2"}, "-send-conns 2: must be more than -send-workers"},

@@ -115,11 +115,11 @@ func (p *process) start(ctx context.Context) (err error) {
 	if p.adminL, err = listen("admin-listen", c.adminListen); err != nil {
 		return err
 	}
-	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns), Faults: c.faults}, c.migrate); err != nil {
+	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns), ChangeWait: lockWait, Faults: c.faults}, c.migrate); err != nil {
 		return err
 	}
-	if err = p.store.RenewLease(ctx, c.gatewayID, c.lease); err != nil {
-		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
+	if err = p.takeLease(ctx); err != nil {
+		return err
 	}
 	p.dbUp.Store(true)
 	if c.faults != nil {
@@ -138,7 +138,8 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
 		OnMoved: p.readMoved})
 	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})
-	p.acts = &actions{store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns)}
+	p.acts = &actions{store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns),
+		receipts: make(chan struct{}, min(maxReceipts, c.dbConns/2))}
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
@@ -155,6 +156,33 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.serve()
 	return nil
 }
+
+// takeLease announces the gateway in the database, and warns if its id is another's. Its row is there before it looks for a
+// run of restore-epoch, which looks for such rows before it begins.
+func (p *process) takeLease(ctx context.Context) error {
+	elsewhere, err := p.store.LeaseElsewhere(ctx, p.cfg.gatewayID)
+	if err == nil {
+		err = p.store.RenewLease(ctx, p.cfg.gatewayID, p.cfg.lease)
+	}
+	restoring := false
+	if err == nil {
+		restoring, err = p.store.EpochRun(ctx)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
+	case restoring:
+		drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		return errors.Join(errRestoring, p.store.DropLease(drop, p.cfg.gatewayID))
+	case elsewhere:
+		p.log.Warn("another process runs with this gateway id, or ended without giving it up: two at once take each other's devices for their own; give each its own -gateway-id",
+			"lease", p.cfg.lease)
+	}
+	return nil
+}
+
+var errRestoring = errors.New(`"server restore-epoch" runs on this database, or was interrupted: let it end, or run it again; gateways start after it`)
 
 // serve starts both HTTP servers.
 func (p *process) serve() {
@@ -233,6 +261,9 @@ func (p *process) stop(drain time.Duration) {
 		if err := f(ctx); err != nil {
 			p.log.Warn("shutdown: "+name, "error", err)
 		}
+	}
+	if p.acts != nil {
+		p.acts.turns.drain() // before the listeners end: who waits for a lock is still answered
 	}
 	if p.gw != nil {
 		step("connections", drain+limit, func(ctx context.Context) error { return p.gw.Drain(ctx, drain) })

@@ -59,6 +59,54 @@ func TestRestoreEpoch(t *testing.T) {
 	}
 }
 
+// While a run over all conversations is under way, or was interrupted, no gateway starts.
+func TestNoGatewayStartsBesideRestoreEpoch(t *testing.T) {
+	t.Parallel()
+	url, cfg := newDatabase(t)
+	if code, _, stderr := run(t, nil, "migrate", "-db", url); code != exitOK {
+		t.Fatal(stderr)
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), `INSERT INTO epoch_run (server_start) VALUES (pg_postmaster_start_time())`); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, testEnv, "-db", url, "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0")
+	if code != exitError || stdout != "" || !strings.HasPrefix(stderr, `server: "server restore-epoch" runs on this database, or was interrupted`) {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+	// It left no lease that would keep the run from going on.
+	if code, stdout, stderr = run(t, nil, "restore-epoch", "-db", url); code != exitOK {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+	start(t, testEnv, nil, "-db", url)
+}
+
+// A second process with a gateway's id says so when it starts, and leaves the first one its lease when it ends.
+func TestTwoGatewaysWithOneID(t *testing.T) {
+	t.Parallel()
+	const warning = "another process runs with this gateway id"
+	url, _ := newDatabase(t)
+	r1 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
+	if strings.Contains(r1.log.String(), warning) {
+		t.Error("the first one warns")
+	}
+	r2 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
+	if !strings.Contains(r2.log.String(), warning) {
+		t.Error("the second one does not warn")
+	}
+	for _, r := range []*running{r1, r2} {
+		r.stop()
+		r.wait(exitOK)
+	}
+	if r3 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1"); strings.Contains(r3.log.String(), warning) {
+		t.Error("one after them warns")
+	}
+}
+
 func TestRestoreEpochRefuses(t *testing.T) {
 	t.Parallel()
 	url, _ := newDatabase(t)

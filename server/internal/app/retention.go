@@ -30,13 +30,25 @@ type retention struct {
 	busy                                             atomic.Int64 // nanoseconds in the store
 }
 
-// run does a round every period, until ctx ends.
+// run does a round every period, until ctx ends. What is logged is that it begins to fail, and that it works again: the
+// counter says how often it failed.
 func (r *retention) run(ctx context.Context) {
+	failing := false
 	for wait(ctx, r.every) {
-		if err := r.round(ctx); err != nil && ctx.Err() == nil {
-			r.failed.Add(1)
-			r.log.Warn("retention: left until the next round", "error", err)
+		err := r.round(ctx)
+		if ctx.Err() != nil {
+			return
 		}
+		if err != nil {
+			r.failed.Add(1)
+		}
+		switch {
+		case err != nil && !failing:
+			r.log.Warn("retention fails, and is tried again each period", "error", err)
+		case err == nil && failing:
+			r.log.Info("retention works again")
+		}
+		failing = err != nil
 	}
 }
 

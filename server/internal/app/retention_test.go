@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,6 +131,32 @@ func TestRetentionFails(t *testing.T) {
 		r.run(ctx)
 		if len(f.starts) != 3 || r.failed.Load() != 3 {
 			t.Errorf("%d steps, %d failed, want 3 and 3", len(f.starts), r.failed.Load())
+		}
+	})
+}
+
+// However long it fails, the log says so once, and once that it works again.
+func TestRetentionLogsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeRetainer{}
+		log := &syncBuffer{}
+		r := newRetention(f, "g1")
+		r.log = slog.New(slog.NewJSONHandler(log, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute+time.Second)
+		defer cancel()
+		set := func(err error) func() {
+			return func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.err = err
+			}
+		}
+		time.AfterFunc(5*time.Minute+time.Second, set(errors.New("away")))
+		time.AfterFunc(15*time.Minute+time.Second, set(nil))
+		r.run(ctx)
+		text := log.String()
+		if r.failed.Load() != 10 || strings.Count(text, "\n") != 2 || !strings.Contains(text, "retention fails") || !strings.Contains(text, "works again") {
+			t.Errorf("%d failed, logged:\n%s", r.failed.Load(), text)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"imbench/server/internal/im"
 )
@@ -15,10 +16,12 @@ import (
 type turns struct {
 	slots chan struct{} // one is in it for each call under way
 	most  int           // calls under way and waiting; one more is turned away
+	ended chan struct{} // closed by drain: nobody waits any more
 
-	mu    sync.Mutex
-	count int
-	convs map[string]*turn
+	mu      sync.Mutex
+	drained bool
+	count   int
+	convs   map[string]*turn
 
 	busy, refused atomic.Int64 // tries that found a conversation locked elsewhere; calls that were turned away
 }
@@ -30,11 +33,21 @@ type turn struct {
 }
 
 func newTurns(slots, most int) *turns {
-	return &turns{slots: make(chan struct{}, max(1, slots)), most: most, convs: map[string]*turn{}}
+	return &turns{slots: make(chan struct{}, max(1, slots)), most: most, ended: make(chan struct{}), convs: map[string]*turn{}}
 }
 
-// take runs do when it is conv's turn and returns its error; im.ErrUnavailable, and do was not run, when too many wait or
-// ctx ends first.
+// drain has those who wait answered at once, and all who come later who would have to wait. It may be called twice.
+func (t *turns) drain() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.drained {
+		t.drained = true
+		close(t.ended)
+	}
+}
+
+// take runs do when it is conv's turn and returns its error; im.ErrUnavailable, and do was not run, when too many wait, or
+// ctx ends or drain is called first.
 func (t *turns) take(ctx context.Context, conv string, do func() error) error {
 	turn := t.enter(conv)
 	if turn == nil {
@@ -43,14 +56,43 @@ func (t *turns) take(ctx context.Context, conv string, do func() error) error {
 	}
 	defer t.leave(conv, turn)
 	for _, gate := range []chan struct{}{turn.free, t.slots} {
-		select {
-		case gate <- struct{}{}:
-			defer func() { <-gate }()
-		case <-ctx.Done():
-			return fmt.Errorf("%w: nothing was done: %w", im.ErrUnavailable, ctx.Err())
+		if err := t.pass(ctx, gate); err != nil {
+			return err
 		}
+		defer func() { <-gate }()
 	}
 	return do()
+}
+
+func (t *turns) pass(ctx context.Context, gate chan<- struct{}) error {
+	select {
+	case gate <- struct{}{}: // also after drain
+		return nil
+	default:
+	}
+	select {
+	case gate <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: nothing was done: %w", im.ErrUnavailable, ctx.Err())
+	case <-t.ended:
+		return errEnding
+	}
+}
+
+var errEnding = fmt.Errorf("%w: nothing was done: this gateway is ending", im.ErrUnavailable)
+
+// pause waits for d; false when ctx ended or drain was called first.
+func (t *turns) pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-t.ended:
+	}
+	return false
 }
 
 func (t *turns) enter(conv string) *turn {
