@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,13 +106,18 @@ func pages(list []plan) (n int) {
 	return n
 }
 
-// shape writes plans as trees of node types with tables, indexes and the conditions on these, and no numbers.
+// shape writes plans as trees of node types with tables, indexes and the conditions on these, and no numbers; a statement
+// that was run again stands there once.
 func shape(list []plan) string {
 	var b strings.Builder
+	seen := map[string]bool{}
 	for _, p := range list {
-		words := strings.Fields(p.Text)
-		fmt.Fprintf(&b, "-- %s\n", strings.Join(words[:min(12, len(words))], " "))
-		p.Root.write(&b, 1)
+		if !seen[p.Text] {
+			words := strings.Fields(p.Text)
+			fmt.Fprintf(&b, "-- %s\n", strings.Join(words[:min(12, len(words))], " "))
+			p.Root.write(&b, 1)
+		}
+		seen[p.Text] = true
 	}
 	return b.String()
 }
@@ -121,6 +127,7 @@ var (
 	params  = regexp.MustCompile(`\$\d+`)
 	aliases = regexp.MustCompile(`\b([a-z]+)_\d+\.`)
 	oids    = regexp.MustCompile(`'\d+'::oid`)
+	subs    = regexp.MustCompile(` \d+( \(returns .*\))?$`)
 )
 
 func plain(cond string) string {
@@ -131,7 +138,7 @@ func plain(cond string) string {
 func (n *node) write(b *strings.Builder, depth int) {
 	fmt.Fprintf(b, "%*s", depth*2, "")
 	if n.Sub != "" {
-		fmt.Fprintf(b, "%s: ", n.Sub)
+		fmt.Fprintf(b, "%s: ", subs.ReplaceAllString(n.Sub, ""))
 	}
 	b.WriteString(n.Type)
 	for _, part := range []struct{ before, text string }{
@@ -150,21 +157,24 @@ func (n *node) write(b *strings.Builder, depth int) {
 	}
 }
 
-// scans lists what a shape says of indexes and tables, and leaves out how rows are joined and sorted: this is the same on
-// all versions of PostgreSQL.
+// scans lists for each statement of a shape through which indexes it reads, and which tables it reads whole: this is the
+// same on all versions of PostgreSQL and for all sizes, where orders of joins and kinds of scans are not.
 func scans(shape string) string {
 	var list []string
-	for line := range strings.Lines(shape) {
-		if m := scan.FindStringSubmatch(line); m != nil {
-			list = append(list, m[1])
-		} else if strings.HasPrefix(line, "--") {
-			list = append(list, strings.TrimSpace(line))
+	for _, one := range strings.Split(shape, "-- ")[1:] {
+		text, nodes, _ := strings.Cut(one, "\n")
+		var names []string
+		for _, m := range scan.FindAllStringSubmatch(nodes, -1) {
+			names = append(names, m[1]+m[2])
 		}
+		slices.Sort(names)
+		list = append(list, text+": "+strings.Join(slices.Compact(names), ", "))
 	}
+	slices.Sort(list)
 	return strings.Join(list, "\n")
 }
 
-var scan = regexp.MustCompile(`((?:Seq|Index|Index Only|Bitmap Index|Tid) Scan[^:\n]*)`)
+var scan = regexp.MustCompile(`(?m)Scan using ([^:\s]+)|(Seq Scan on \S+)`)
 
 // forget drops what was told so far: the preparation of what is to be explained.
 func (e *explained) forget() {
