@@ -42,6 +42,7 @@ type Conn struct {
 	queue     []*frame
 	pending   int           // bytes queued or being written
 	hints     int           // hints in queue
+	replies   int           // replies in queue
 	scheduled bool          // somebody has promised to flush
 	writing   bool          // somebody is writing; he goes on until the queue is empty
 	stalled   bool          // and it is a goroutine that waits for the socket
@@ -193,7 +194,7 @@ func (c *Conn) Welcome(r *wire.Frame) {
 // endLocked closes the socket and drops what is queued. c.mu must be held.
 func (c *Conn) endLocked() {
 	c.closed = true
-	c.queue, c.hints = nil, 0
+	c.emptyLocked()
 	_ = c.nc.Close() // nothing could be done about an error
 }
 

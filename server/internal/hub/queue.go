@@ -42,15 +42,13 @@ func (c *Conn) pushLocked(f *frame) (mark, now bool) {
 	if !c.mergeLocked(f) {
 		c.queue = append(c.queue, f)
 		c.pending += len(f.data)
-		if f.kind == KHint {
-			c.hints++
-		}
+		c.countLocked(f, 1)
 	}
 	limit := c.hub.cfg.QueueFrames
-	if n := len(c.queue); n > limit || (c.stalled && n >= limit/2) {
+	if n := c.toldLocked(); n > limit || (c.stalled && n >= limit/2) {
 		c.collapseLocked()
 	}
-	if len(c.queue) > limit || c.pending > c.hub.cfg.QueueBytes {
+	if c.toldLocked() > limit || c.pending > c.hub.cfg.QueueBytes {
 		c.slowLocked()
 	}
 	now = !c.writing && len(c.queue) >= limit/2
@@ -58,6 +56,25 @@ func (c *Conn) pushLocked(f *frame) (mark, now bool) {
 	c.scheduled = c.scheduled || mark
 	return mark, now
 }
+
+// countLocked counts a frame that came into the queue (1) or left it (-1). c.mu must be held.
+func (c *Conn) countLocked(f *frame, n int) {
+	switch f.kind {
+	case KHint:
+		c.hints += n
+	case KEvent, KRead, KControl:
+	default:
+		c.replies += n
+	}
+}
+
+// toldLocked is how many of the queued frames nobody asked for. Only they count towards the limit of frames: a batch
+// commits many requests of one device at once, and their replies come together. Those are bounded by the limit in
+// bytes and by the rate of requests. c.mu must be held.
+func (c *Conn) toldLocked() int { return len(c.queue) - c.replies }
+
+// emptyLocked drops what is queued. c.mu must be held.
+func (c *Conn) emptyLocked() { c.queue, c.hints, c.replies = nil, 0, 0 }
 
 // mergeLocked raises a hint that waits for the same conversation instead of queueing another frame. An event is
 // merged so only while the socket is full: it would have to wait behind the hint, whose sync brings it anyway.
@@ -129,7 +146,7 @@ func (c *Conn) slowLocked() {
 	for _, f := range c.queue {
 		c.pending -= len(f.data)
 	}
-	c.queue, c.hints = nil, 0
+	c.emptyLocked()
 	c.closeLocked(wire.CloseSlow.Code, wire.CloseSlow.Reason)
 }
 

@@ -239,7 +239,7 @@ func (c *Conn) pushRead(f *frame) (mark, now bool) {
 			}
 		}
 	}
-	if len(c.queue) >= c.hub.cfg.QueueFrames/2 {
+	if c.toldLocked() >= c.hub.cfg.QueueFrames/2 {
 		c.hub.metrics.readDrops.Add(1)
 		return false, false
 	}

@@ -74,9 +74,7 @@ func (c *Conn) takeLocked(w *buffer) []byte {
 		out := &c.hub.metrics.out[f.kind]
 		out.frames.Add(1)
 		out.bytes.Add(int64(f.payload))
-		if f.kind == KHint {
-			c.hints--
-		}
+		c.countLocked(f, -1)
 		if f.at != 0 {
 			c.hub.metrics.fanout(time.Duration(now - f.at))
 		}
@@ -147,7 +145,7 @@ func (c *Conn) breakLocked() {
 	if !c.closing {
 		c.closing, c.code = true, wire.CloseSlow.Code
 	}
-	c.queue, c.hints = nil, 0
+	c.emptyLocked()
 	c.roomLocked(true)
 	_ = c.nc.Close() // the reader learns of it and ends
 }
