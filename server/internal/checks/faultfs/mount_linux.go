@@ -90,7 +90,7 @@ func (m *Mount) serve(opts *fuse.MountOptions) error {
 }
 
 // maxWrite is the most that a request reads or writes, in bytes.
-const maxWrite = 1 << 20
+const maxWrite = 128 << 10
 
 // mountDirect makes a mount for all users and returns the name that the library takes for its descriptor. The library's
 // own way leaves the descriptor to every child: with one of them alive, the mount would not end with this process.
