@@ -79,31 +79,37 @@ func walBytes(b *testing.B, s *Store) (n int64) {
 	return n
 }
 
-// serverCPU sums the CPU of the server's processes; 0 where they cannot be seen.
-func serverCPU(b *testing.B, s *Store) (sum time.Duration) {
+// serverCPU sums the CPU of the server's processes, with those that have ended; 0 where they cannot be seen.
+func serverCPU(b *testing.B, s *Store) time.Duration {
 	var pid int
 	if err := s.pool.QueryRow(context.Background(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 		b.Fatal(err)
 	}
-	_, postmaster, _ := procStat(strconv.Itoa(pid))
+	_, _, postmaster, _ := procStat(strconv.Itoa(pid))
+	sum, ended, _, _ := procStat(postmaster)
+	sum += ended
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
-		if cpu, parent, ok := procStat(filepath.Base(d)); ok && parent == postmaster {
+		if cpu, _, parent, ok := procStat(filepath.Base(d)); ok && parent == postmaster {
 			sum += cpu
 		}
 	}
 	return sum
 }
 
-func procStat(pid string) (cpu time.Duration, parent string, ok bool) {
+// procStat reads a process's CPU, that of its children that have ended, and its parent.
+func procStat(pid string) (cpu, ended time.Duration, parent string, ok bool) {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
-		return 0, "", false
+		return 0, 0, "", false
 	}
 	f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	user, _ := strconv.Atoi(f[11])
-	system, _ := strconv.Atoi(f[12])
-	return time.Duration(user+system) * 10 * time.Millisecond, f[1], true // the kernel's unit is 1/100 s
+	ticks := func(i int) time.Duration { // of user and system time; the kernel's unit is 1/100 s
+		user, _ := strconv.Atoi(f[i])
+		system, _ := strconv.Atoi(f[i+1])
+		return time.Duration(user+system) * 10 * time.Millisecond
+	}
+	return ticks(11), ticks(13), f[1], true
 }
 
 func groupSender(r *rand.Rand) (im.Principal, string) {
