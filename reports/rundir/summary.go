@@ -70,7 +70,7 @@ type Prediction struct {
 	Predicted float64  `json:"predicted"`
 	Low       float64  `json:"low"` // 95 % interval of the model
 	High      float64  `json:"high"`
-	Planned   *float64 `json:"planned"` // what the realised arrivals and population ask for
+	Planned   *float64 `json:"planned"` // what the realised arrivals and population ask for; counted again after the run with its mean latencies
 	Measured  *float64 `json:"measured"`
 	Error     *float64 `json:"error"`
 	PlanError *float64 `json:"plan_error"`

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"slices"
 	"sort"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 // ridBytes is the length of a device's request ids (a letter and three base-36 digits), which the payload predictions need.
 const ridBytes = 4
 
-// What the plan and the model take for granted of a gateway that is not overloaded. They hold for the quiet baseline on
-// two cores, where an acknowledgement takes 42 ms in the median, half of the window of 50 ms included, and a sync 3 ms.
-// Hints depend on them little: 50 ms more for an acknowledgement make 0.7 % more hints.
+// What the plan and the model take for granted of a gateway that is not overloaded, before the run. They hold for the
+// quiet baseline on two cores, where an acknowledgement takes 42 ms in the median, half of the window of 50 ms included,
+// and a sync 3 ms. Hints depend on them little: 50 ms more for an acknowledgement make 0.7 % more hints.
 const (
 	ackService  = 20 * time.Millisecond // beyond half of the gateway's window: the way there, and the write of a batch
 	syncService = 5 * time.Millisecond
@@ -71,6 +72,25 @@ func predict(sc *scenario.Scenario, pop *population.Population, plan *population
 		out.Predictions = append(out.Predictions, p)
 	}
 	return out, expected, nil
+}
+
+// recount counts the plan again with the run's own mean latencies, which say how long the sweep hints in vain. What does
+// not depend on latency comes out as before the run.
+func recount(sc *scenario.Scenario, plan *population.Plan, predictions []rundir.Prediction, measured map[string]rundir.Metric) []rundir.Prediction {
+	t := timing(sc)
+	for metric, d := range map[string]*time.Duration{rundir.Ack: &t.Ack, rundir.Sync: &t.Sync} {
+		if m := measured[metric]; m.Count > 0 {
+			*d = time.Duration(m.Mean * float64(time.Millisecond))
+		}
+	}
+	figures := plan.Expect(ridBytes, t).Figures
+	out := slices.Clone(predictions)
+	for i := range out {
+		if v, ok := figures[out[i].Name]; ok {
+			out[i].Planned = &v
+		}
+	}
+	return out
 }
 
 // compare fills in what was measured. What the recorder could not know stays open.

@@ -310,7 +310,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	}
 	s := rundir.Summary{Run: filepath.Base(r.dir), Scenario: r.scenario.Name, NominalAck: float64(r.scenario.Devices.AckEvery), Ledger: led.LedgerSummary}
 	measured.Fill(&s)
-	s.Predictions = compare(r.predictions.Predictions, measured.Measured)
+	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	s.Notes = append(s.Notes, led.Notes...)
 	judge(&s, r.scenario.Criteria, outcome{err: runErr, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
 	code := exitCode(s.Verdict)

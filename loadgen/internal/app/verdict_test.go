@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
@@ -115,5 +116,43 @@ func TestUnreachableTarget(t *testing.T) {
 	code := Run(t.Context(), Program{Args: args, Env: []string{"IM_ADMIN_TOKEN=x"}, Stdout: &out, Stderr: &errs})
 	if code != ExitTarget || !strings.Contains(errs.String(), "http://127.0.0.1:1/admin/v1/info does not answer") {
 		t.Errorf("exit %d and %q, want %d naming the URL", code, errs.String(), ExitTarget)
+	}
+}
+
+// The plan is counted again with the run's latencies: a slow acknowledgement is hinted in vain more often, pushes are
+// what they were.
+func TestRecountUsesTheRunsLatencies(t *testing.T) {
+	sc, err := scenario.Load("smoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pop, err := population.Build(sc, sc.Seed, "r00000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := population.NewPlan(pop, sc, sc.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, err := predict(sc, pop, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hints := func(list []rundir.Prediction, name string) float64 {
+		for _, p := range list {
+			if p.Name == name && p.Planned != nil {
+				return *p.Planned
+			}
+		}
+		t.Fatalf("nothing is planned for %s", name)
+		return 0
+	}
+	slow := recount(sc, plan, before.Predictions, map[string]rundir.Metric{rundir.Ack: {Count: 1, Mean: 900}})
+	same := recount(sc, plan, before.Predictions, nil)
+	if a, b, c := hints(before.Predictions, "frames.hint"), hints(same, "frames.hint"), hints(slow, "frames.hint"); a != b || c <= a {
+		t.Errorf("hints before %g, with no latencies %g, with slow acknowledgements %g", a, b, c)
+	}
+	if a, b := hints(before.Predictions, "frames.event"), hints(slow, "frames.event"); a != b {
+		t.Errorf("pushes before %g, with slow acknowledgements %g", a, b)
 	}
 }
