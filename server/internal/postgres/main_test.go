@@ -130,6 +130,6 @@ func (f fixture) Lock(ctx context.Context, conv string) (func(), error) {
 	return func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }, nil
 }
 
-func TestCheckConformance(t *testing.T) {
+func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Fixture { return fixture{openTest(t)} })
 }

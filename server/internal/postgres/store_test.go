@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -85,96 +84,6 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// TestCheckStuckTransactionFrees is 04-stuck-transaction-frees: a transaction left open is ended by the idle timeout,
-// and the conversation accepts sends again. Its control is the same transaction without the timeout, which blocks them.
-func TestCheckStuckTransactionFrees(t *testing.T) {
-	t.Parallel()
-	f, ctx := withChat(t, func(c *Config) { c.LockTimeout = 50 * time.Millisecond }), t.Context()
-	tx, err := f.pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0; SELECT 1 FROM conversations FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		if r := f.sendOne(t, "k"); r.Err != im.ErrBusy {
-			t.Fatalf("while the lock is held: %v", r.Err)
-		}
-	}
-	if _, err := tx.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 100`); err != nil {
-		t.Fatal(err)
-	}
-	for f.sendOne(t, "k").Err == im.ErrBusy { // go test's own timeout is the bound
-	}
-	if r := f.sendOne(t, "k"); r.Err != nil || r.Seq != 3 || !r.Dup {
-		t.Errorf("afterwards: %+v", r)
-	}
-}
-
-// TestCheckControlSequenceGaps is 04-control-sequence-gaps: numbers of a database sequence have gaps after rollbacks;
-// ours, taken under the conversation's lock, have none (04-seq-gapless).
-func TestCheckControlSequenceGaps(t *testing.T) {
-	t.Parallel()
-	f, ctx := fixture{openTest(t)}, t.Context()
-	f.exec(t, `CREATE TABLE naive (seq bigserial PRIMARY KEY, body text)`)
-	for i := range 10 {
-		tx, err := f.pool.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tx.Exec(ctx, `INSERT INTO naive (body) VALUES ('x')`); err != nil {
-			t.Fatal(err)
-		}
-		if i%4 == 0 {
-			err = tx.Rollback(ctx)
-		} else {
-			err = tx.Commit(ctx)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	var rows, last int
-	if err := f.pool.QueryRow(ctx, `SELECT count(*), max(seq) FROM naive`).Scan(&rows, &last); err != nil || rows != 7 || last != 10 {
-		t.Errorf("%d rows, max %d, %v; want 7 and 10", rows, last, err)
-	}
-}
-
-// TestCheckControlCheckThenInsert is 04-control-check-then-insert-duplicates: 32 sessions that look for a key, all
-// before any of them inserts it, write it 32 times where no constraint and no lock stands in the way.
-func TestCheckControlCheckThenInsert(t *testing.T) {
-	t.Parallel()
-	f := fixture{openTest(t, func(c *Config) { c.Conns = 32 })}
-	f.exec(t, `CREATE TABLE naive (cmid text)`)
-	var looked, inserted sync.WaitGroup
-	looked.Add(32)
-	for range 32 {
-		inserted.Go(func() {
-			err := pgx.BeginFunc(context.Background(), f.pool, func(tx pgx.Tx) error {
-				var n int
-				err := tx.QueryRow(context.Background(), `SELECT count(*) FROM naive WHERE cmid = 'k'`).Scan(&n)
-				looked.Done()
-				looked.Wait()
-				if err != nil || n > 0 {
-					return err
-				}
-				_, err = tx.Exec(context.Background(), `INSERT INTO naive VALUES ('k')`)
-				return err
-			})
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	inserted.Wait()
-	var n int
-	if err := f.pool.QueryRow(t.Context(), `SELECT count(*) FROM naive`).Scan(&n); err != nil || n != 32 {
-		t.Errorf("%d rows, %v", n, err)
-	}
-}
-
 func TestTombstoneExpiresAKey(t *testing.T) {
 	t.Parallel()
 	f := withChat(t)
@@ -236,8 +145,8 @@ func TestRetentionMovesTheStart(t *testing.T) {
 	}
 }
 
-// TestCheckHistoryUsesPK is 04-history-uses-pk: a page of a log is an index scan that reads no more than the page.
-func TestCheckHistoryUsesPK(t *testing.T) {
+// A page of a log is an index scan that reads no more than the page, whether the log or only the end of it is visible.
+func TestSyncReadsNoMoreThanThePage(t *testing.T) {
 	t.Parallel()
 	f := withChat(t)
 	f.exec(t, `INSERT INTO events (conv_id, seq, kind, sender_user, client_msg_id, body, msg_no)
