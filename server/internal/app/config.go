@@ -164,6 +164,9 @@ func (c *config) checkPlaces(f *flagSet) {
 		}
 		f.need(err == nil, name, "host:port, such as 127.0.0.1:8080 or :8080")
 	}
+	if _, port, err := net.SplitHostPort(c.listen); err == nil && port != "0" {
+		f.need(c.listen != c.adminListen, "admin-listen", "another address than -listen")
+	}
 	f.need(c.environment == "" || wire.ValidID(c.environment), "environment", "1 to 64 of [A-Za-z0-9._-], such as staging")
 	f.need(wire.ValidID(c.gatewayID), "gateway-id", "1 to 64 of [A-Za-z0-9._-]")
 }

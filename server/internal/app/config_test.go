@@ -69,6 +69,7 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-tls-cert", "/none", "-tls-key", "/none"}, "-tls-cert /none, -tls-key /none: open"},
 		{[]string{"-log-level", "loud"}, "-log-level loud: must be debug, info, warn or error"},
 		{[]string{"-listen", "127.0.0.1:99999"}, "-listen 127.0.0.1:99999: must be"},
+		{[]string{"-listen", "127.0.0.1:8090", "-admin-listen", "127.0.0.1:8090"}, "-admin-listen 127.0.0.1:8090: must be another address than -listen"},
 		{[]string{"serve"}, `"serve": `},
 	} {
 		args := append([]string{"-db", goodDB}, c.args...)
