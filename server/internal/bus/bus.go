@@ -1,6 +1,7 @@
 // Package bus carries announcements between gateways: that a conversation has new events, that a device's route moved,
-// that a conversation's members or mode changed, that a user's read position moved. Losing, repeating or reordering announcements never loses a message:
-// cursors and the repair sweep mend it. So the bus may drop, and never makes a sender wait.
+// that a conversation's members or mode changed, that a user's read position moved. Losing, repeating or reordering
+// announcements never loses a message: cursors and the repair sweep mend it. So the bus may drop, and never makes a
+// sender wait.
 //
 // It runs on PostgreSQL LISTEN/NOTIFY with two connections of its own: one listens, outside any transaction, the other
 // sends what is waiting. NOTIFY inside the transactions of sends would serialise their commits (it holds a database-wide

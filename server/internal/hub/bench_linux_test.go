@@ -25,7 +25,7 @@ func threadCPU(tb testing.TB) time.Duration {
 
 // BenchmarkFanout compares, turn by turn on the same sockets, the processor time of the sending thread for a frame of
 // about 400 bytes to 500 connections: a plain write of the same bytes, the fan-out of one event, and of four events
-// that leave together. measurements.md asks for ratios of at most 1.25 and 0.40.
+// that leave together. README.md has the ratios and what is asked of them.
 func BenchmarkFanout(b *testing.B) {
 	const members = 500
 	m := newMemory()

@@ -43,7 +43,7 @@ type Event struct {
 	Epoch        int32
 	Kind         Kind
 	MID          string // UUID text; messages only
-	Sender       string // user; messages and recalls only
+	Sender       string // the user who did it
 	SenderDevice string // the device that is not pushed its own event
 	CMID         string // the sender's idempotency key
 	Body         string // messages only; "" = its content was recalled
@@ -62,7 +62,7 @@ type SendReq struct {
 }
 
 // SendResult is the outcome of one SendReq. If Err is nil the event is committed (Dup: it had been before).
-// Err is one of ErrNotMember, ErrIdempotencyMismatch, ErrExpired, ErrBusy, ErrUnavailable (outcome unknown).
+// Err is one of ErrNotMember, ErrIdempotencyMismatch, ErrExpired, ErrBadRequest, ErrBusy, ErrUnavailable (outcome unknown).
 type SendResult struct {
 	Seq   int64
 	MsgNo int64
@@ -103,8 +103,8 @@ const (
 	MaxSyncLimit     = 200
 )
 
-// Page is a reply to sync: head, min_seq and events are read in one snapshot. With HasMore=false NextAfter is
-// max(after, head), past invisible tails too.
+// Page is a reply to Sync, or to Before: head, min_seq and events are read in one snapshot. Of Sync with HasMore=false
+// NextAfter is max(after, head), past invisible tails too.
 type Page struct {
 	Events    []Event
 	Head      int64
@@ -206,7 +206,8 @@ type Store interface {
 	// Convs pages the caller's conversations by id, after the given id; more says whether there is a next page.
 	Convs(ctx context.Context, p Principal, after string, limit int) (list []ConvState, more bool, err error)
 	// Join and Leave append a membership event under the conversation's lock and return its seq.
-	// Errors: ErrNotMember (caller may not), ErrAlreadyMember, ErrGroupFull.
+	// Errors: ErrNotMember (the caller may not; no such user, or not a member), ErrAlreadyMember, ErrGroupFull,
+	// ErrBadRequest (a direct conversation), ErrBusy (lock timeout; nothing was written).
 	Join(ctx context.Context, by Principal, conv, user string) (int64, error)
 	Leave(ctx context.Context, by Principal, conv, user string) (int64, error)
 

@@ -68,8 +68,9 @@ SELECT count(*), max(conv_id) FROM step`
 // RaiseAllEpochs begins a new epoch of every conversation, a thousand a transaction; see im.Upkeep. An interrupted run
 // that is begun again on the same running server goes on where it stopped; after a restart of the server it begins at
 // the start, since the database may have been restored once more (raising an epoch twice costs each device one more
-// sync, and raising it too seldom breaks its history). Users' positions stay: they were brought back with the log. It returns the conversations raised by the run, those before an
-// interruption included. progress may be nil. Errors: im.ErrBusy (a conversation stayed locked), im.ErrUnavailable.
+// sync, and raising it too seldom breaks its history). Users' positions stay: they were brought back with the log. It
+// returns the conversations raised by the run, those before an interruption included. progress may be nil. Errors:
+// im.ErrBusy (a conversation stayed locked), im.ErrUnavailable.
 func (s *Store) RaiseAllEpochs(ctx context.Context, progress func(done int64)) (int64, error) {
 	if _, err := s.pool.Exec(ctx, beginEpochRunSQL); err != nil {
 		return 0, interpret(err)

@@ -25,7 +25,7 @@ type chooser interface {
 	Int(label string, lo, hi int) int // both ends included; smaller is simpler
 }
 
-// Times of a history. It ages by whole ageSteps, and no window ends near a multiple of that: a slow machine changes
+// Times of a history. It ages by whole steps of ageStep, and no window ends near a multiple of that: a slow machine changes
 // nothing.
 const (
 	ageStep      = 50 * time.Minute

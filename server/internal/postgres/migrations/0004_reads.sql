@@ -6,7 +6,8 @@
 -- Having sent a message implies having read up to it, at once. own_seq notes that coarsely: it is 0 or the seq of a
 -- message of this user's, and none of theirs is later than own_seq + 64. The last one is so found among at most 64 rows
 -- of the log, and among none if the position is later than those. im_send_batch keeps this true; whoever fills a
--- database in another way has to run the INSERT below. The number 64 stands here, in im_send_batch and in im_reader.
+-- database in another way has to run the INSERT below. The number 64 stands here, in im_send_batch, in im_reader
+-- and in the query for receipts.
 --
 -- Why: lists are read rarely, messages sent all the time. Measured for bodies of 200 B, 40 % of them to groups of 30 and
 -- the others to pairs, while nobody reports reads (BenchmarkOwn): a message that writes nothing of this costs 882 B of
