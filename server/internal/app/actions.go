@@ -195,18 +195,6 @@ func (a *actions) locked(ctx context.Context, conv string, do func() error) erro
 	}
 }
 
-// wait waits for d; false when ctx ended first.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // membersChanged announces a change of members: that the members are others first, then the event that says so.
 func (a *actions) membersChanged(head im.Head) {
 	a.hub.MembersChanged(head.Conv)

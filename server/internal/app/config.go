@@ -109,7 +109,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.IntVar(&c.admission, "admission", 1000, "handshakes a second; 0 = no limit")
 	f.IntVar(&c.perUser, "conns-per-user", 16, "connections of one user; 0 = no limit")
 	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
-	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection; 0 = no limit")
+	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection, and of one user over HTTP; 0 = no limit")
 
 	f.IntVar(&c.shards, "shards", 1, "shards of the database, by a hash of the conversation's id: each has batches of its own")
 	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once, for each shard")

@@ -74,6 +74,18 @@ func (r *retention) round(ctx context.Context) error {
 	}
 }
 
+// wait waits for d; false when ctx ended first.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 func (s snapshots) retention(m emitter) {
 	r := s.p.retention
 	m.counter("im_retention_steps_total", "Bounded steps of retention done by this gateway.", float64(r.steps.Load()))
