@@ -155,11 +155,13 @@ func (s *Store) RenewLease(ctx context.Context, gateway string, ttl time.Duratio
 	return interpret(err)
 }
 
+const leaseElsewhereSQL = `
+SELECT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`
+
 // LeaseElsewhere says whether another process holds a live lease of this gateway id, or held it when it ended without
 // dropping it.
 func (s *Store) LeaseElsewhere(ctx context.Context, gateway string) (elsewhere bool, err error) {
-	err = s.pool.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM gateways
-		WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`, gateway, s.id).Scan(&elsewhere)
+	err = s.pool.QueryRow(ctx, leaseElsewhereSQL, gateway, s.id).Scan(&elsewhere)
 	return elsewhere, interpret(err)
 }
 
