@@ -60,9 +60,6 @@ func Chapter(id string) string {
 	return chapter
 }
 
-// Catalogue lists every named check, in the order of the chapters.
-func Catalogue() []Entry { return catalogue }
-
 // Known says whether the catalogue has a check of this id.
 func Known(id string) bool {
 	_, ok := find(id)
@@ -93,6 +90,7 @@ const (
 	laterRound   = "a later round, with a broker"
 )
 
+// catalogue lists every named check, in the order of the chapters.
 var catalogue = []Entry{
 	d("04-normal-history", "P1 P4 P5 F3"),
 	d("04-non-member-rejected", "F2 P5"),

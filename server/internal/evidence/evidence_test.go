@@ -78,7 +78,7 @@ func TestRun(t *testing.T) {
 
 func TestCatalogue(t *testing.T) {
 	seen, proved := map[string]bool{}, map[string]int{}
-	for _, e := range Catalogue() {
+	for _, e := range catalogue {
 		if seen[e.ID] || e.ID != strings.ToLower(e.ID) {
 			t.Errorf("%s stands twice, or has capitals", e.ID)
 		}
