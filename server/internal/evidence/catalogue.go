@@ -86,7 +86,7 @@ func o(id, proves string) Entry {
 func (e Entry) later(why string) Entry { e.Later = why; return e }
 
 const (
-	gatewayIssue = "issue 4, the gateway"
+	gatewayIssue = "a later round, with the faults of connections"
 	laterRound   = "a later round, with a broker"
 )
 
