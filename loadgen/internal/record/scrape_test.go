@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"imbench/loadgen/internal/sample"
@@ -99,12 +100,13 @@ func TestScrapeWritesWhatItGetsAndWhyNot(t *testing.T) {
 // When the run ends, each source is read a last time: the final counts belong to the run.
 func TestScrapesALastTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	calls := 0
+	var calls atomic.Int64 // the first call is given up while it is being answered, so that two may run at once
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if calls++; calls == 1 {
+		n := calls.Add(1)
+		if n == 1 {
 			cancel()
 		}
-		fmt.Fprintf(w, "im_events_committed_total %d\n", calls)
+		fmt.Fprintf(w, "im_events_committed_total %d\n", n)
 	}))
 	defer srv.Close()
 	r, dir := newRecorder(t, Config{Scrapes: []Scrape{{URL: srv.URL}}})
