@@ -10,10 +10,18 @@ import (
 	"imbench/server/internal/im"
 )
 
-// actionStore is what actions need of the store; im.Store satisfies it.
-type actionStore interface {
-	im.Reads
+// views are the reads that clients are given as the store gives them.
+type views interface {
 	Sync(ctx context.Context, r im.SyncReq) (im.Page, error)
+	Before(ctx context.Context, p im.Principal, conv string, before int64, limit int) (im.Page, error)
+	Fetch(ctx context.Context, p im.Principal, conv string, seq int64) (im.Event, error)
+	Inbox(ctx context.Context, p im.Principal, after string, limit int) ([]im.InboxEntry, bool, error)
+}
+
+// deeds is what actions do more about than to ask the store, which is im.Store.
+type deeds interface {
+	Direct(ctx context.Context, p im.Principal, peer string) (conv string, created bool, err error)
+	Receipts(ctx context.Context, p im.Principal, conv string, seq int64) (im.Receipts, error)
 	Join(ctx context.Context, by im.Principal, conv, user string) (int64, error)
 	Leave(ctx context.Context, by im.Principal, conv, user string) (int64, error)
 	Recall(ctx context.Context, r im.RecallReq) im.SendResult
@@ -35,7 +43,8 @@ type remote interface {
 // request that waits for a conversation's lock takes its turn, tries again while the lock is held elsewhere, and is
 // announced here and to the other gateways once it is committed. All methods are safe for concurrent use, and wait.
 type actions struct {
-	store actionStore
+	views
+	store deeds
 	send  submitter[im.SendReq, im.SendResult]
 	read  submitter[im.ReadReq, im.ReadResult]
 	hub   announcer
@@ -144,21 +153,6 @@ func (a *actions) Direct(ctx context.Context, p im.Principal, peer string) (conv
 	return conv, created, err
 }
 
-// Sync reads a page of events; see im.Store.
-func (a *actions) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
-	return a.store.Sync(ctx, r)
-}
-
-// Before reads a page of history; see im.Reads.
-func (a *actions) Before(ctx context.Context, p im.Principal, conv string, before int64, limit int) (im.Page, error) {
-	return a.store.Before(ctx, p, conv, before, limit)
-}
-
-// Fetch reads one event; see im.Reads.
-func (a *actions) Fetch(ctx context.Context, p im.Principal, conv string, seq int64) (im.Event, error) {
-	return a.store.Fetch(ctx, p, conv, seq)
-}
-
 // Receipts counts who has a message; see im.Reads. It waits a while for other counts; then the error is
 // im.ErrRateLimited.
 func (a *actions) Receipts(ctx context.Context, p im.Principal, conv string, seq int64) (im.Receipts, error) {
@@ -173,11 +167,6 @@ func (a *actions) Receipts(ctx context.Context, p im.Principal, conv string, seq
 		return im.Receipts{}, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
 	}
 	return a.store.Receipts(ctx, p, conv, seq)
-}
-
-// Inbox pages the user's conversations; see im.Reads.
-func (a *actions) Inbox(ctx context.Context, p im.Principal, after string, limit int) ([]im.InboxEntry, bool, error) {
-	return a.store.Inbox(ctx, p, after, limit)
 }
 
 // locked runs do, which needs the conversation's lock, in its turn, and again while the lock is held elsewhere.

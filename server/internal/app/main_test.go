@@ -197,6 +197,8 @@ type device struct {
 	t    *testing.T
 	ws   *websocket.Conn
 	name string
+
+	early []wire.Frame // came before the reply that was waited for
 }
 
 // connect brings a device of the population online at the gateway.
@@ -226,8 +228,18 @@ func (d *device) send(r wire.Request) {
 	}
 }
 
-// next is the next frame.
+// next is the next frame that no ask has taken.
 func (d *device) next() wire.Frame {
+	d.t.Helper()
+	if len(d.early) > 0 {
+		f := d.early[0]
+		d.early = d.early[1:]
+		return f
+	}
+	return d.read()
+}
+
+func (d *device) read() wire.Frame {
 	d.t.Helper()
 	if err := d.ws.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		d.t.Fatal(err)
@@ -243,8 +255,16 @@ func (d *device) next() wire.Frame {
 	return f
 }
 
+// ask waits for the reply to a request. If that has an id, what the gateway sends by itself may come before it, and
+// stays for next.
 func (d *device) ask(r wire.Request) wire.Frame {
 	d.t.Helper()
 	d.send(r)
-	return d.next()
+	for {
+		f := d.read()
+		if f.RID == r.RID {
+			return f
+		}
+		d.early = append(d.early, f)
+	}
 }

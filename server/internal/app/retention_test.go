@@ -71,7 +71,7 @@ func TestRetentionRests(t *testing.T) {
 		began := time.Now()
 		done := make(chan struct{})
 		go func() { r.run(ctx); close(done) }()
-		time.Sleep(2*time.Minute + 4*time.Second)
+		time.Sleep(2*time.Minute + 4*time.Second) // virtual, as all of the clock in here
 		synctest.Wait()
 		cancel()
 		<-done
@@ -102,7 +102,7 @@ func TestRetentionHasOneHolder(t *testing.T) {
 		second, stopSecond := context.WithCancel(t.Context())
 		done := make(chan struct{}, 2)
 		go func() { newRetention(f, "g1").run(first); done <- struct{}{} }()
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // virtual, as all of the clock in here
 		go func() { newRetention(f, "g2").run(second); done <- struct{}{} }()
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()

@@ -126,42 +126,39 @@ func (b *Bus) Close() {
 
 // AnnounceHeads says that these ranges are committed. Ranges of a conversation that wait together become one.
 func (b *Bus) AnnounceHeads(heads []im.Head) {
-	b.mu.Lock()
-	for _, h := range heads {
-		b.addHead(h)
-	}
-	b.mu.Unlock()
-	b.announced.Add(int64(len(heads)))
-	b.wakeSender()
+	b.announce(len(heads), func() {
+		for _, h := range heads {
+			b.addHead(h)
+		}
+	})
 }
 
 // AnnounceRoute says that the device's connection of this generation is the valid one.
 func (b *Bus) AnnounceRoute(device string, generation int64) {
-	b.mu.Lock()
-	b.addRoute(Route{Device: device, Generation: generation})
-	b.mu.Unlock()
-	b.announced.Add(1)
-	b.wakeSender()
+	b.announce(1, func() { b.addRoute(Route{Device: device, Generation: generation}) })
 }
 
 // AnnounceMembers says that the conversation's members or mode changed.
 func (b *Bus) AnnounceMembers(conv string) {
-	b.mu.Lock()
-	b.addMembers(conv)
-	b.mu.Unlock()
-	b.announced.Add(1)
-	b.wakeSender()
+	b.announce(1, func() { b.addMembers(conv) })
 }
 
 // AnnounceReads says that these read positions moved. Of a user's in a conversation that wait together the furthest
 // stays.
 func (b *Bus) AnnounceReads(notes []im.ReadNote) {
+	b.announce(len(notes), func() {
+		for _, n := range notes {
+			b.addRead(n)
+		}
+	})
+}
+
+// announce lets n announcements wait, which add puts in its place with b.mu held, and wakes the sender.
+func (b *Bus) announce(n int, add func()) {
 	b.mu.Lock()
-	for _, n := range notes {
-		b.addRead(n)
-	}
+	add()
 	b.mu.Unlock()
-	b.announced.Add(int64(len(notes)))
+	b.announced.Add(int64(n))
 	b.wakeSender()
 }
 

@@ -18,6 +18,6 @@
 //	w := g.web(as("u-ben")); w.read("u-ab", 7)        // a client by HTTP
 //	p := newPhone(t, as("u-ben")); p.dial(g)          // a device that keeps its state in a file, and can crash
 //
-// All of it ends with the test. Nothing here waits by the clock: a helper waits for what it is told to expect and fails
-// the test after patience, a minute.
+// All of it ends with the test. A helper waits for what it is told to expect and fails the test after patience, a minute.
+// Only where a check shows that something does not come within a bound is the clock waited for.
 package checks
