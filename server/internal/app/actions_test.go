@@ -281,7 +281,7 @@ func TestDrainAnswersWhoWaits(t *testing.T) {
 		a := newActions(c, 2, 100)
 		c.lock("c", true)
 		var wg sync.WaitGroup
-		for range 3 { // one tries, the others wait for their turn
+		for range 40 { // some try or pause, most wait for their turn
 			wg.Go(func() {
 				if _, err := a.Join(t.Context(), im.Principal{}, "c", "u"); !errors.Is(err, im.ErrUnavailable) {
 					t.Error(err)
