@@ -21,7 +21,8 @@ import (
 type field struct {
 	name     string
 	optional bool
-	number   bool // a JSON number; else a JSON string
+	number   bool   // a JSON number; else a JSON string
+	none     func() // null is allowed too, and means this
 	// set takes the value; what it returns completes the sentence `"name" …`, "" = all is well.
 	set func(text string) (code wire.Code, problem string)
 }
@@ -218,6 +219,10 @@ func decodeObject(raw []byte, fields []field) *refusal {
 
 // decode reads a field's JSON value, which is valid JSON.
 func (f field) decode(raw json.RawMessage) (wire.Code, string) {
+	if f.none != nil && raw[0] == 'n' {
+		f.none()
+		return "", ""
+	}
 	if f.number {
 		if raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 			return wire.BadRequest, "must be an integer"

@@ -10,8 +10,8 @@ import (
 	"imbench/server/wire"
 )
 
-// changeConversation changes a conversation's delivery mode, retention or recall window: the fields that are given. It
-// answers with all three as they then stand. A changed mode reaches every gateway through Changed.
+// changeConversation changes a conversation's delivery mode, thresholds, retention or recall window: the fields that are
+// given. It answers with all of them as they then stand. What fan-out must know reaches every gateway through Changed.
 func (s *server) changeConversation(w http.ResponseWriter, r *http.Request) {
 	var req postgres.ConvChange
 	if err := decodeChange(w, r, &req); err != nil {
@@ -30,11 +30,20 @@ func (s *server) changeConversation(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	if req.Mode != nil {
+	if req.Mode != nil || req.HintAbove != nil || req.OpenOnlyAbove != nil {
 		s.Changed(conv)
 	}
-	s.Log.Info("conversation changed", "conv", conv, "delivery_mode", now.Mode, "retention_ms", now.RetentionMS, "recall_window_ms", now.RecallWindowMS)
+	s.Log.Info("conversation changed", "conv", conv, "delivery_mode", now.Mode, "retention_ms", now.RetentionMS, "recall_window_ms", now.RecallWindowMS,
+		"hint_above", threshold(now.HintAbove), "open_only_above", threshold(now.OpenOnlyAbove))
 	writeJSON(w, http.StatusOK, now)
+}
+
+// threshold is a conversation's own, or -1 if it has none.
+func threshold(n *int64) int64 {
+	if n == nil {
+		return postgres.AsGateway
+	}
+	return *n
 }
 
 // decodeChange reads the fields to be changed, as strictly as clients' requests are read.
@@ -53,9 +62,9 @@ func decodeChange(w http.ResponseWriter, r *http.Request, to *postgres.ConvChang
 		to.Mode = &m
 		return "", ""
 	}}
-	period := func(name string, to **int64) field {
+	number := func(name string, to **int64, most int64) field {
 		v := new(int64)
-		f := integer(name, v, 0, postgres.MaxPeriodMS)
+		f := integer(name, v, 0, most)
 		set := f.set
 		f.set = func(text string) (wire.Code, string) {
 			*to = v
@@ -63,12 +72,19 @@ func decodeChange(w http.ResponseWriter, r *http.Request, to *postgres.ConvChang
 		}
 		return f.orNone()
 	}
+	period := func(name string, to **int64) field { return number(name, to, postgres.MaxPeriodMS) }
+	members := func(name string, to **int64) field {
+		f, none := number(name, to, postgres.MaxThreshold), int64(postgres.AsGateway)
+		f.none = func() { *to = &none }
+		return f
+	}
 	if bad := decodeObject(raw, []field{mode.orNone(), period("retention_ms", &to.RetentionMS),
-		period("recall_window_ms", &to.RecallWindowMS)}); bad != nil {
+		period("recall_window_ms", &to.RecallWindowMS), members("hint_above", &to.HintAbove),
+		members("open_only_above", &to.OpenOnlyAbove)}); bad != nil {
 		return badRequest("%s", bad.message)
 	}
 	if *to == (postgres.ConvChange{}) {
-		return badRequest("give delivery_mode, retention_ms or recall_window_ms")
+		return badRequest("give delivery_mode, hint_above, open_only_above, retention_ms or recall_window_ms")
 	}
 	return nil
 }

@@ -22,12 +22,20 @@ func (f *fakeStore) ChangeConversation(_ context.Context, conv string, c postgre
 	if c.RecallWindowMS != nil {
 		now.RecallWindowMS = *c.RecallWindowMS
 	}
+	for _, t := range []struct{ to, from **int64 }{{&now.HintAbove, &c.HintAbove}, {&now.OpenOnlyAbove, &c.OpenOnlyAbove}} {
+		if n := *t.from; n != nil && *n != postgres.AsGateway {
+			*t.to = n
+		}
+	}
 	return now, f.err
 }
 
 func TestChangeConversation(t *testing.T) {
 	reply := func(mode string, retention, window int64) string {
-		return fmt.Sprintf(`{"conv":"c-1","delivery_mode":%q,"retention_ms":%d,"recall_window_ms":%d}`+"\n", mode, retention, window)
+		return fmt.Sprintf(`{"conv":"c-1","delivery_mode":%q,"retention_ms":%d,"recall_window_ms":%d,"hint_above":null,"open_only_above":null}`+"\n", mode, retention, window)
+	}
+	withThresholds := func(hint, open string) string {
+		return fmt.Sprintf(`{"conv":"c-1","delivery_mode":"push","retention_ms":1000,"recall_window_ms":2000,"hint_above":%s,"open_only_above":%s}`+"\n", hint, open)
 	}
 	for name, c := range map[string]struct {
 		body   string
@@ -40,6 +48,12 @@ func TestChangeConversation(t *testing.T) {
 		"the retention":        {`{"retention_ms":86400000}`, nil, 200, reply("push", 86400000, 2000), false},
 		"no retention":         {`{"retention_ms":0}`, nil, 200, reply("push", 0, 2000), false},
 		"all":                  {`{"delivery_mode":"push","retention_ms":1,"recall_window_ms":0}`, nil, 200, reply("push", 1, 0), true},
+		"a threshold":          {`{"hint_above":30}`, nil, 200, withThresholds("30", "null"), true},
+		"another":              {`{"open_only_above":0}`, nil, 200, withThresholds("null", "0"), true},
+		"the gateway's own":    {`{"hint_above":null,"open_only_above":1000000}`, nil, 200, withThresholds("null", "1000000"), true},
+		"a huge threshold":     {`{"hint_above":1000001}`, nil, 400, `{"code":"BAD_REQUEST","message":"\"hint_above\" must be an integer from 0 to 1000000"}`, false},
+		"a threshold as text":  {`{"open_only_above":"1"}`, nil, 400, `{"code":"BAD_REQUEST","message":"\"open_only_above\" must be an integer"}`, false},
+		"no number of days":    {`{"retention_ms":null}`, nil, 400, `{"code":"BAD_REQUEST","message":"\"retention_ms\" must be an integer"}`, false},
 		"nothing":              {`{}`, nil, 400, `{"code":"BAD_REQUEST","message":"give delivery_mode`, false},
 		"another mode":         {`{"delivery_mode":"mail"}`, nil, 400, `{"code":"BAD_REQUEST","message":"\"delivery_mode\" must be push or pull"}`, false},
 		"a negative retention": {`{"retention_ms":-1}`, nil, 400, `{"code":"BAD_REQUEST","message":"\"retention_ms\" must be an integer from 0 to `, false},

@@ -148,15 +148,23 @@ func TestRetentionAndModeOfAConversation(t *testing.T) {
 		t.Fatalf("pushed %+v", f)
 	}
 	r.call("PATCH", "/admin/v1/conversations/none", `{"delivery_mode":"pull"}`, 404, nil)
-	if got := r.call("PATCH", "/admin/v1/conversations/t-g1", `{"delivery_mode":"pull","retention_ms":1}`, 200, nil); got !=
-		`{"conv":"t-g1","delivery_mode":"pull","retention_ms":1,"recall_window_ms":120000}`+"\n" {
-		t.Errorf("changed: %s", got)
-	}
-	for i, hinted := 0, false; !hinted; i++ { // go test's own timeout is the bound
-		if f := sender.ask(wire.Request{T: wire.TSend, RID: "2", Conv: "t-g1", CMID: fmt.Sprint("k", i), Body: "x"}); f.T != wire.TSent {
-			t.Fatalf("sent %+v", f)
+	for i, c := range []struct {
+		change, settings string
+		becomes          wire.Type
+	}{
+		{`{"hint_above":1}`, `"push","retention_ms":0,"recall_window_ms":120000,"hint_above":1,"open_only_above":null`, wire.THint},
+		{`{"hint_above":null}`, `"push","retention_ms":0,"recall_window_ms":120000,"hint_above":null,"open_only_above":null`, wire.TEvent},
+		{`{"delivery_mode":"pull","retention_ms":1}`, `"pull","retention_ms":1,"recall_window_ms":120000,"hint_above":null,"open_only_above":null`, wire.THint},
+	} {
+		if got := r.call("PATCH", "/admin/v1/conversations/t-g1", c.change, 200, nil); got != `{"conv":"t-g1","delivery_mode":`+c.settings+"}\n" {
+			t.Errorf("changed: %s", got)
 		}
-		hinted = other.next().T == wire.THint
+		for j, changed := 0, false; !changed; j++ { // go test's own timeout is the bound
+			if f := sender.ask(wire.Request{T: wire.TSend, RID: "2", Conv: "t-g1", CMID: fmt.Sprint("k", i, "-", j), Body: "x"}); f.T != wire.TSent {
+				t.Fatalf("sent %+v", f)
+			}
+			changed = other.next().T == c.becomes
+		}
 	}
 	for empty := false; !empty; {
 		f := sender.ask(wire.Request{T: wire.TSync, RID: "3", Conv: "t-g1"})

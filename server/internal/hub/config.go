@@ -23,8 +23,8 @@ type Config struct {
 	Gateway string // the id under which this process's routes are kept
 	Shards  int    // fan-out workers, conversations hashed to them
 
-	HintAbove     int           // members above which a push conversation is hinted; 0 = never
-	OpenOnlyAbove int           // members above which only devices that have it open are hinted; 0 = never
+	HintAbove     int           // members above which a push conversation is hinted, unless it has a threshold of its own; 0 = never
+	OpenOnlyAbove int           // the same: above which only devices that have it open are hinted; 0 = never
 	HintWindow    time.Duration // how long a hint waits for others of its conversation; 0 = not at all
 	MaxGap        int           // events between what was fanned out and what is announced, above which all is one hint
 

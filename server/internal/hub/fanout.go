@@ -286,7 +286,18 @@ func (s *shard) deliverEvent(e *entry, ev *im.Event, at int64) {
 
 // hinted says whether a conversation of n members is hinted rather than pushed.
 func (s *shard) hinted(e *entry, n int) bool {
-	return e.pull || (s.hub.cfg.HintAbove > 0 && n > s.hub.cfg.HintAbove)
+	return e.pull || exceeds(n, e.hintAbove, s.hub.cfg.HintAbove)
+}
+
+// exceeds says whether n members are more than the conversation's own threshold, or the gateway's if it has none.
+func exceeds(n int, own int32, gateway int) bool {
+	switch {
+	case own == im.Never:
+		return false
+	case own > 0:
+		return n > int(own)
+	}
+	return gateway > 0 && n > gateway
 }
 
 // receivers lists the connections of the members at seq but the one device. The list is valid until the next call.

@@ -203,6 +203,49 @@ func TestThresholds(t *testing.T) {
 	})
 }
 
+// A conversation's own thresholds win over the gateway's, in both directions, and a change of them holds from the next
+// event on.
+func TestOwnThresholds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		for _, c := range []string{"as", "low", "never", "pull"} {
+			m.create(c, im.Push, "ana", "ben", "cid")
+		}
+		m.convs["low"].hintAbove, m.convs["never"].hintAbove = 2, im.Never
+		m.convs["pull"].mode, m.convs["pull"].openOnly = im.Pull, 2
+		for _, c := range []struct {
+			gateway, openOnly int
+			want              []string
+		}{
+			{0, 0, []string{"ev as 4", "hint low 4", "ev never 4"}},
+			{2, 2, []string{"ev never 5"}},
+			{2, 3, []string{"hint as 6", "hint low 6", "ev never 6"}},
+		} {
+			cfg := testConfig()
+			cfg.HintAbove, cfg.OpenOnlyAbove = c.gateway, c.openOnly
+			h := newHub(t, cfg, m)
+			ben := connect(t, h, "ben", "b1").start()
+			for _, conv := range []string{"as", "low", "never", "pull"} {
+				h.Committed([]im.Event{m.msg(conv, "ana", "a1")})
+				synctest.Wait()
+			}
+			ben.expect(c.want...)
+			if c.openOnly != 3 {
+				continue
+			}
+			m.mu.Lock()
+			m.convs["low"].hintAbove, m.convs["pull"].openOnly = im.Never, im.Never
+			m.mu.Unlock()
+			for _, conv := range []string{"low", "pull"} {
+				h.MembersChanged(conv)
+				h.Committed([]im.Event{m.msg(conv, "ana", "a1")})
+				synctest.Wait()
+			}
+			ben.expect("ev low 7", "hint pull 7")
+		}
+	})
+}
+
 func TestOpenIsBounded(t *testing.T) {
 	c := queueOf(t, 8, 1<<20)
 	for i := range 3 * maxOpen {

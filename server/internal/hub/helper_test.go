@@ -40,7 +40,10 @@ type memConv struct {
 	kind    string
 	mode    im.Mode
 	periods []im.Period
-	events  []im.Event
+
+	hintAbove, openOnly int32
+
+	events []im.Event
 }
 
 func newMemory() *memory { return &memory{convs: map[string]*memConv{}} }
@@ -130,7 +133,8 @@ func (m *memory) ConvInfos(_ context.Context, from []im.SeqRange) (list []im.Con
 		if c == nil {
 			continue
 		}
-		info := im.ConvInfo{Conv: r.Conv, Kind: c.kind, Mode: c.mode, Epoch: 1, Head: int64(len(c.events))}
+		info := im.ConvInfo{Conv: r.Conv, Kind: c.kind, Mode: c.mode, Epoch: 1, Head: int64(len(c.events)),
+			HintAbove: c.hintAbove, OpenOnlyAbove: c.openOnly}
 		for _, p := range c.periods {
 			if p.To == 0 || p.To >= r.From {
 				info.Periods = append(info.Periods, p)

@@ -63,7 +63,7 @@ func (s *shard) hint(e *entry, seq int64, n int, but string) {
 // hintEach tells these devices of a conversation of n members that it reaches to seq.
 func (s *shard) hintEach(e *entry, list []*Conn, seq int64, n int) {
 	cfg := &s.hub.cfg
-	openOnly := cfg.OpenOnlyAbove > 0 && n > cfg.OpenOnlyAbove
+	openOnly := exceeds(n, e.openOnly, cfg.OpenOnlyAbove)
 	var f *frame
 	for _, c := range list {
 		if openOnly && !c.looksAt(e.conv) {

@@ -75,7 +75,7 @@ func (h *Hub) Announced(heads []im.Head) {
 	}
 }
 
-// MembersChanged says that what is cached of the conversation's members and mode no longer holds. Whoever commits a join
+// MembersChanged says that what is cached of the conversation's members, mode and thresholds no longer holds. Whoever commits a join
 // or leave says so before he announces the event: a gateway where no member was connected does not read what is
 // announced, and would not learn who has joined. It never blocks.
 func (h *Hub) MembersChanged(conv string) {

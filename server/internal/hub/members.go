@@ -33,6 +33,8 @@ type entry struct {
 	members     []member
 	ended       []past
 	counted     int32 // periods, as the cache counts them
+	hintAbove   int32 // the conversation's own thresholds, as im.ConvInfo has them
+	openOnly    int32
 	pull        bool
 	direct      bool
 
@@ -82,6 +84,7 @@ func (e *entry) load(r *registry, info im.ConvInfo, from int64) {
 	r.mu.Unlock()
 	e.forget(r) // after, as most of the users are the same
 	e.pull, e.direct = info.Mode == im.Pull, info.Kind == kindDirect
+	e.hintAbove, e.openOnly = info.HintAbove, info.OpenOnlyAbove
 	e.lo, e.hi = from, max(info.Head, from-1)
 	e.members, e.ended = members, ended
 }

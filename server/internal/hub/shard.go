@@ -14,7 +14,7 @@ type work struct {
 	from, to int64      // announced as committed; to = 0: nothing was
 	events   []im.Event // of these, the ones whose bytes are at hand, in no order
 	at       int64      // when the first of it came
-	reload   bool       // the members or the mode changed
+	reload   bool       // the members, the mode or the thresholds changed
 	lags     []im.Lag   // devices that the sweep found behind
 }
 

@@ -149,34 +149,18 @@ type ConvInfo struct {
 	Head    int64
 	Periods []Period
 	Kind    string // direct, group
+
+	HintAbove     int32 // members above which it is hinted though its mode is Push; 0 = as the gateway says, Never
+	OpenOnlyAbove int32 // members above which only devices that have it open are hinted; 0 = as the gateway says, Never
 }
+
+// Never as a threshold of a conversation: it does not hold there, whatever the gateway says.
+const Never = -1
 
 // SeqRange names events of one conversation, both ends included.
 type SeqRange struct {
 	Conv     string
 	From, To int64
-}
-
-// RouteClaim asks for a device's route: the connection Conn of Gateway becomes the one valid connection (G1).
-type RouteClaim struct {
-	User, Device string
-	Install      int32
-	Gateway      string
-	Conn         int64
-}
-
-// RouteResult gives the fencing generation, and which gateway held the route before ("" = none). Err is
-// ErrUnknownDevice, ErrStaleInstall or ErrUnavailable.
-type RouteResult struct {
-	Generation  int64
-	PrevGateway string
-	Err         error
-}
-
-// Route names a claimed route, for its release.
-type Route struct {
-	Device     string
-	Generation int64
 }
 
 // Lag is a connected device that is behind in a conversation, as the repair sweep's database level finds it.
@@ -194,6 +178,7 @@ type Lag struct {
 type Store interface {
 	Reads
 	Upkeep
+	Leases
 
 	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
 	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must
@@ -217,15 +202,6 @@ type Store interface {
 	ConvInfos(ctx context.Context, from []SeqRange) ([]ConvInfo, error)
 	// Heads reads current heads by key, for catching up after the announcement connection was cut.
 	Heads(ctx context.Context, convs []string) (map[string]int64, error)
-
-	// ClaimRoutes, ReleaseRoutes: bulk; release deletes only rows that still carry the given generation (G2).
-	ClaimRoutes(ctx context.Context, claims []RouteClaim) ([]RouteResult, error)
-	ReleaseRoutes(ctx context.Context, routes []Route) error
-	// RenewLease asserts that a gateway is alive for ttl, by the database's clock; it also clears the routes of
-	// gateways whose lease lapsed more than a ttl ago.
-	RenewLease(ctx context.Context, gateway string, ttl time.Duration) error
-	// DropLease removes a gateway and its routes at shutdown.
-	DropLease(ctx context.Context, gateway string) error
 
 	// Written gives, by conversation, the largest seq (Head.To) written in [now-olderThan-window, now-olderThan) by the
 	// database's clock; From is not set.

@@ -51,9 +51,11 @@ func (s *Store) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, e
 	return list, interpret(err)
 }
 
-// The lists are aggregated: a conversation is one row, not one for each of its members.
+// The lists are aggregated: a conversation is one row, not one for each of its members. Of the thresholds 0 becomes
+// im.Never, and NULL 0.
 const convInfosSQL = `
-SELECT c.conv_id, c.kind, c.delivery_mode, c.epoch, c.next_seq - 1, m.users, m.froms, m.tos
+SELECT c.conv_id, c.kind, c.delivery_mode, c.epoch, c.next_seq - 1, m.users, m.froms, m.tos,
+       coalesce(nullif(c.hint_above, 0), c.hint_above - 1, 0), coalesce(nullif(c.open_only_above, 0), c.open_only_above - 1, 0)
 FROM unnest($1::text[], $2::bigint[]) AS r (conv, seq)
 JOIN conversations c ON c.conv_id = r.conv
 CROSS JOIN LATERAL (
@@ -77,7 +79,7 @@ func (s *Store) ConvInfos(ctx context.Context, from []im.SeqRange) ([]im.ConvInf
 		var c im.ConvInfo
 		var users []string
 		var froms, tos []int64
-		err := row.Scan(&c.Conv, &c.Kind, &c.Mode, &c.Epoch, &c.Head, &users, &froms, &tos)
+		err := row.Scan(&c.Conv, &c.Kind, &c.Mode, &c.Epoch, &c.Head, &users, &froms, &tos, &c.HintAbove, &c.OpenOnlyAbove)
 		c.Periods = make([]im.Period, len(users))
 		for i, u := range users {
 			c.Periods[i] = im.Period{User: u, From: froms[i], To: tos[i]}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -187,11 +188,11 @@ func TestChangeConversation(t *testing.T) {
 		want   ConvSettings
 		err    error
 	}{
-		{"c", ConvChange{}, ConvSettings{"c", im.Push, 0, 120_000}, nil},
-		{"c", ConvChange{Mode: &pull}, ConvSettings{"c", im.Pull, 0, 120_000}, nil},
-		{"c", ConvChange{RetentionMS: num(5000)}, ConvSettings{"c", im.Pull, 5000, 120_000}, nil},
-		{"c", ConvChange{RecallWindowMS: num(0)}, ConvSettings{"c", im.Pull, 5000, 0}, nil},
-		{"c", ConvChange{RetentionMS: num(0), RecallWindowMS: num(MaxPeriodMS)}, ConvSettings{"c", im.Pull, 0, MaxPeriodMS}, nil},
+		{"c", ConvChange{}, ConvSettings{"c", im.Push, 0, 120_000, nil, nil}, nil},
+		{"c", ConvChange{Mode: &pull}, ConvSettings{"c", im.Pull, 0, 120_000, nil, nil}, nil},
+		{"c", ConvChange{RetentionMS: num(5000)}, ConvSettings{"c", im.Pull, 5000, 120_000, nil, nil}, nil},
+		{"c", ConvChange{RecallWindowMS: num(0)}, ConvSettings{"c", im.Pull, 5000, 0, nil, nil}, nil},
+		{"c", ConvChange{RetentionMS: num(0), RecallWindowMS: num(MaxPeriodMS)}, ConvSettings{"c", im.Pull, 0, MaxPeriodMS, nil, nil}, nil},
 		{"c", ConvChange{RetentionMS: num(-1)}, ConvSettings{}, im.ErrBadRequest},
 		{"c", ConvChange{RecallWindowMS: num(MaxPeriodMS + 1)}, ConvSettings{}, im.ErrBadRequest},
 		{"c", ConvChange{Mode: &odd}, ConvSettings{}, im.ErrBadRequest},
@@ -214,6 +215,41 @@ func TestChangeConversation(t *testing.T) {
 	}
 	if r := f.Recall(ctx, im.RecallReq{From: ana, Conv: "c", Seq: 5, CMID: "r2"}); !errors.Is(r.Err, im.ErrRecallWindow) {
 		t.Errorf("no window: %+v", r)
+	}
+}
+
+// The thresholds of a conversation are its own until they are given up, and fan-out reads them.
+func TestChangeThresholds(t *testing.T) {
+	t.Parallel()
+	f, ctx := withChat(t), t.Context()
+	num := func(n int64) *int64 { return &n }
+	for i, c := range []struct {
+		change         ConvChange
+		settings, read string // hint_above and open_only_above
+		err            error
+	}{
+		{ConvChange{}, "null null", "0 0", nil},
+		{ConvChange{HintAbove: num(30), OpenOnlyAbove: num(0)}, "30 0", "30 -1", nil},
+		{ConvChange{HintAbove: num(0), OpenOnlyAbove: num(MaxThreshold)}, "0 1000000", "-1 1000000", nil},
+		{ConvChange{RetentionMS: num(0)}, "0 1000000", "-1 1000000", nil},
+		{ConvChange{HintAbove: num(AsGateway)}, "null 1000000", "0 1000000", nil},
+		{ConvChange{OpenOnlyAbove: num(AsGateway)}, "null null", "0 0", nil},
+		{ConvChange{HintAbove: num(AsGateway - 1)}, "", "0 0", im.ErrBadRequest},
+		{ConvChange{OpenOnlyAbove: num(MaxThreshold + 1)}, "", "0 0", im.ErrBadRequest},
+	} {
+		now, err := f.ChangeConversation(ctx, "c", c.change)
+		hint, _ := json.Marshal(now.HintAbove) // a number or null
+		open, _ := json.Marshal(now.OpenOnlyAbove)
+		if got := string(hint) + " " + string(open); !errors.Is(err, c.err) || err == nil && got != c.settings {
+			t.Errorf("%d: %s, %v, want %s, %v", i, got, err, c.settings, c.err)
+		}
+		infos, err := f.ConvInfos(ctx, []im.SeqRange{{Conv: "c", From: 1}})
+		if err != nil || len(infos) != 1 {
+			t.Fatalf("%d: %+v, %v", i, infos, err)
+		}
+		if got := fmt.Sprint(infos[0].HintAbove, infos[0].OpenOnlyAbove); got != c.read {
+			t.Errorf("%d: fan-out reads %s, want %s", i, got, c.read)
+		}
 	}
 }
 
