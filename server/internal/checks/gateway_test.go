@@ -37,6 +37,7 @@ type gateway struct {
 	id      string
 	stack   *local.Stack
 	barrier *fault.Barrier // nil without pauses
+	logs    string         // the directory of its log
 }
 
 var gateways atomic.Int64
@@ -44,8 +45,8 @@ var gateways atomic.Int64
 // gateway starts a gateway process on the database. It ends with the test.
 func (d *database) gateway(o gatewayOptions) *gateway {
 	d.t.Helper()
-	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1))}
-	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(),
+	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1)), logs: d.t.TempDir()}
+	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(), LogDir: g.logs,
 		GatewayArgs: append([]string{"-gateway-id", g.id, "-drain", "0s"}, o.args...),
 		GatewayEnv:  []string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), fault.Var + "=" + o.faults}}
 	cfg.GatewayEnv = append(cfg.GatewayEnv, o.env...)

@@ -106,8 +106,8 @@ var catalogue = []Entry{
 	ours("04-locked-conversation-isolated", "P1 D1"),
 	ours("04-sender-order-under-contention", "O5 P1"),
 
-	ours("05-one-connection-per-device", "G1").later(gatewayIssue),
-	ours("05-old-cleanup-keeps-new-route", "G2").later(gatewayIssue),
+	ours("05-one-connection-per-device", "G1"),
+	ours("05-old-cleanup-keeps-new-route", "G2"),
 	ours("05-half-open-found", "G3").later(gatewayIssue),
 	ours("05-slow-receiver-4008", "G4").later(gatewayIssue),
 	ours("05-queue-bounded-in-bytes", "G4").later(gatewayIssue),

@@ -1,0 +1,5 @@
+package checks
+
+import "testing"
+
+func check05Frames(t *testing.T) {}
