@@ -51,6 +51,8 @@ type process struct {
 	background sync.WaitGroup // serving, the lease and retention
 	stopLease  context.CancelFunc
 	dbUp       atomic.Bool
+
+	leaseRenewed atomic.Int64 // Unix nanoseconds
 }
 
 // Why a shutdown began, beside the end of the context given to Run.
@@ -122,6 +124,7 @@ func (p *process) start(ctx context.Context) (err error) {
 		return err
 	}
 	p.dbUp.Store(true)
+	p.leaseRenewed.Store(time.Now().UnixNano())
 	if c.faults != nil {
 		p.log.Warn("fault points are on: this gateway fails on purpose")
 	}
@@ -329,6 +332,7 @@ func (p *process) keepLease(ctx context.Context) {
 			err = p.store.Ping(call)
 		} else if err = p.store.RenewLease(call, p.cfg.gatewayID, p.cfg.lease); err == nil {
 			renewed = time.Now()
+			p.leaseRenewed.Store(renewed.UnixNano())
 		}
 		cancel()
 		if ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/tls"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,8 +48,31 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	s.retention(m)
 	s.pools(m)
 	m.gauge("im_database_up", "1 while the database answers.", truth(s.p.dbUp.Load()))
+	m.gauge("im_lease_seconds", "How long the lease of this gateway lasts after its renewal; then another gateway clears its routes.", s.p.cfg.lease.Seconds())
+	m.gauge("im_lease_renewed_timestamp_seconds", "When the lease was last renewed, Unix time.", float64(s.p.leaseRenewed.Load())/1e9)
+	if expires, ok := certificateExpiry(s.p.cfg.tls); ok {
+		m.gauge("im_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listener for devices expires, Unix time.", float64(expires.Unix()))
+	}
+	m.gauge("im_admission_limit", "Handshakes a second that this gateway admits; 0 = no limit.", float64(s.p.cfg.admission))
 	m.gauge("im_ready", "1 while the gateway takes connections.", truth(s.p.ready() == nil))
 	m.gauge("im_info", "What this gateway is.", 1, "gateway", s.p.cfg.gatewayID, "environment", s.p.cfg.environment, "revision", Revision)
+}
+
+// certificateExpiry is when the first certificate that this configuration would present expires; false = no TLS.
+func certificateExpiry(c *tls.Config) (time.Time, bool) {
+	if c == nil {
+		return time.Time{}, false
+	}
+	cert := (*tls.Certificate)(nil)
+	if c.GetCertificate != nil {
+		cert, _ = c.GetCertificate(&tls.ClientHelloInfo{}) // none: nothing to tell of, and handshakes fail
+	} else if len(c.Certificates) > 0 {
+		cert = &c.Certificates[0]
+	}
+	if cert == nil || cert.Leaf == nil {
+		return time.Time{}, false
+	}
+	return cert.Leaf.NotAfter, true
 }
 
 func (s snapshots) batches(m emitter) {
@@ -79,6 +103,7 @@ func (s snapshots) announcements(m emitter) {
 	m.counter("im_bus_received_total", "Payloads received from other gateways.", float64(b.Received))
 	m.counter("im_bus_malformed_total", "Payloads that could not be read.", float64(b.Malformed))
 	m.counter("im_bus_reconnects_total", "Connections of the bus that had to be made anew.", float64(b.Reconnects))
+	m.gauge("im_bus_lag_seconds", "From sending an announcement to its arrival at the own listener, through the database: the last one timed, or for how long it is under way.", b.Lag.Seconds())
 	m.gauge("im_bus_waiting", "Announcements waiting.", float64(b.Waiting))
 	m.gauge("im_bus_listening", "1 while the listener is connected.", truth(b.Listening))
 }
@@ -90,6 +115,8 @@ func (s snapshots) pools(m emitter) {
 	}{{"general", s.p.store.Pool().Stat()}, {"send", s.p.store.SendPool().Stat()}} {
 		m.gauge("im_db_pool_conns", "Database connections by state.", float64(pool.stat.AcquiredConns()), "pool", pool.name, "state", "acquired")
 		m.gauge("im_db_pool_conns", "Database connections by state.", float64(pool.stat.IdleConns()), "pool", pool.name, "state", "idle")
+		m.gauge("im_db_pool_conns_limit", "Database connections that the pool may have.", float64(pool.stat.MaxConns()), "pool", pool.name)
+		m.counter("im_db_pool_canceled_acquires_total", "Acquires that were given up while they waited.", float64(pool.stat.CanceledAcquireCount()), "pool", pool.name)
 		m.counter("im_db_pool_acquires_total", "Connections acquired.", float64(pool.stat.AcquireCount()), "pool", pool.name)
 		m.counter("im_db_pool_empty_acquires_total", "Acquires that had to wait.", float64(pool.stat.EmptyAcquireCount()), "pool", pool.name)
 		m.counter("im_db_pool_acquire_seconds_total", "Time spent acquiring.", pool.stat.AcquireDuration().Seconds(), "pool", pool.name)
@@ -100,6 +127,8 @@ func (s snapshots) pools(m emitter) {
 type poolStat interface {
 	AcquiredConns() int32
 	IdleConns() int32
+	MaxConns() int32
+	CanceledAcquireCount() int64
 	AcquireCount() int64
 	EmptyAcquireCount() int64
 	AcquireDuration() time.Duration
@@ -128,7 +157,6 @@ func (m emitter) batch(name string, c batch.Counters) {
 	m.counter("im_batch_failed_total", "Requests that ended with an unknown outcome.", float64(c.Failed), "batcher", name)
 	m.counter("im_batch_refused_total", "Requests turned away because a queue was full.", float64(c.Refused), "batcher", name)
 	m.gauge("im_batch_waiting", "Requests waiting or under way.", float64(c.Waiting), "batcher", name)
-	m.counter("im_batch_busy_seconds_total", "Summed duration of the calls to the store.", c.Busy.Seconds(), "batcher", name)
 	buckets := make(map[float64]uint64, len(batch.SizeBuckets))
 	var below uint64
 	for i, bound := range batch.SizeBuckets {
@@ -137,6 +165,14 @@ func (m emitter) batch(name string, c batch.Counters) {
 	}
 	desc := prometheus.NewDesc("im_batch_size", "Requests in a call to the store.", []string{"batcher"}, nil)
 	m.ch <- prometheus.MustNewConstHistogram(desc, uint64(c.Batches), float64(c.Requests), buckets, name)
+	took := make(map[float64]uint64, len(batch.SecondsBuckets))
+	below = 0
+	for i, bound := range batch.SecondsBuckets {
+		below += uint64(c.Took[i])
+		took[bound] = below
+	}
+	desc = prometheus.NewDesc("im_batch_seconds", "Duration of the calls to the store.", []string{"batcher"}, nil)
+	m.ch <- prometheus.MustNewConstHistogram(desc, below+uint64(c.Took[len(batch.SecondsBuckets)]), c.Busy.Seconds(), took, name)
 }
 
 func truth(b bool) float64 {

@@ -137,14 +137,21 @@ func signal(ch chan struct{}) {
 type counters struct {
 	batches, requests, failed, refused, waiting, busy atomic.Int64
 	sizes                                             [len(SizeBuckets) + 1]atomic.Int64
+	took                                              [len(SecondsBuckets) + 1]atomic.Int64
 }
 
 // call counts one call to the store.
 func (c *counters) call(n int, since time.Time) {
 	c.batches.Add(1)
 	c.requests.Add(int64(n))
-	c.busy.Add(int64(time.Since(since)))
+	d := time.Since(since)
+	c.busy.Add(int64(d))
 	i := 0
+	for i < len(SecondsBuckets) && d.Seconds() > SecondsBuckets[i] {
+		i++
+	}
+	c.took[i].Add(1)
+	i = 0
 	for i < len(SizeBuckets) && n > SizeBuckets[i] {
 		i++
 	}
@@ -158,6 +165,9 @@ func (c *counters) snapshot() Counters {
 	}
 	for i := range c.sizes {
 		s.Sizes[i] = c.sizes[i].Load()
+	}
+	for i := range c.took {
+		s.Took[i] = c.took[i].Load()
 	}
 	return s
 }

@@ -64,6 +64,8 @@ type Stats struct {
 	Reconnects int64 // times that a connection had to be made anew
 	Waiting    int   // announcements waiting now
 	Listening  bool  // the listener is connected
+
+	Lag time.Duration // of the last payload timed, from before its NOTIFY to its arrival at this process's own listener
 }
 
 // Bus is one gateway's end. Create it with Start.
@@ -83,6 +85,7 @@ type Bus struct {
 
 	announced, merged, dropped, notifies, received, malformed, reconnects atomic.Int64
 	listening                                                             atomic.Bool
+	lag                                                                   lag
 }
 
 // reader is whose read position an announcement is about.
@@ -173,7 +176,8 @@ func (b *Bus) wakeSender() {
 func (b *Bus) Stats() Stats {
 	return Stats{Announced: b.announced.Load(), Merged: b.merged.Load(), Dropped: b.dropped.Load(),
 		Notifies: b.notifies.Load(), Received: b.received.Load(), Malformed: b.malformed.Load(),
-		Reconnects: b.reconnects.Load(), Waiting: b.waiting(), Listening: b.listening.Load()}
+		Reconnects: b.reconnects.Load(), Waiting: b.waiting(), Listening: b.listening.Load(),
+		Lag: b.lag.last(time.Now())}
 }
 
 func (b *Bus) waiting() int {

@@ -43,6 +43,7 @@ func (b *Bus) receiveLoop(ctx context.Context, conn *pgx.Conn) {
 			return
 		}
 		b.reconnects.Add(1)
+		b.lag.forget()
 		b.listening.Store(true)
 		b.recv.Resync()
 	}
@@ -80,6 +81,7 @@ func (b *Bus) handle(n *pgconn.Notification) {
 		return
 	}
 	if got.origin == b.origin {
+		b.lag.arrived(n.Payload, time.Now())
 		return
 	}
 	b.received.Add(1)
@@ -158,7 +160,9 @@ func (b *Bus) flush(ctx context.Context, conn *pgx.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ioTimeout)
 	defer cancel()
+	b.lag.sending(payloads[0], time.Now())
 	if _, err := conn.Exec(ctx, notifySQL, Channel, payloads); err != nil {
+		b.lag.forget()
 		b.putBack(out)
 		return err
 	}

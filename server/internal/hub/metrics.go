@@ -65,6 +65,19 @@ func KindOf(t wire.Type) Kind {
 	return KOther
 }
 
+// fromDevice are the kinds that a device sends.
+var fromDevice = map[Kind]bool{KHello: true, KSend: true, KAck: true, KSync: true, KSub: true, KOpen: true, KClose: true, KConvs: true,
+	KPing: true, KFetch: true, KRead: true, KRecall: true, KJoin: true, KLeave: true, KControl: true}
+
+// expected says whether frames of this kind belong to the direction: their series exist before the first one.
+func expected(dir string, k Kind) bool {
+	return k != KOther && (fromDevice[k] == (dir == "in") || k == KRead || k == KControl)
+}
+
+// ownCodes are the close codes that this gateway gives; 0 is a peer that went without one.
+var ownCodes = [...]int{0, 1000, wire.CloseUnauthorised.Code, wire.CloseReplaced.Code, wire.CloseSlow.Code, wire.CloseNotAdmitted.Code,
+	wire.CloseDraining.Code, wire.CloseProtocol.Code}
+
 // fanoutBounds are the upper bounds of the fan-out latency's buckets, in seconds.
 var fanoutBounds = [...]float64{0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
 
@@ -123,6 +136,32 @@ func (m *metrics) closed(code int) {
 	m.closes[code]++
 }
 
+// depth is what waits in the queues of all connections at one moment.
+type depth struct{ queues, frames, bytes, deepest int }
+
+// queueDepth looks at each connection for a moment, one after the other: the sum is not a snapshot, and nobody waits for it.
+func (h *Hub) queueDepth() (d depth) {
+	for _, c := range h.All() {
+		c.mu.Lock()
+		frames, bytes := len(c.queue), c.pending
+		c.mu.Unlock()
+		d.frames += frames
+		d.bytes += bytes
+		d.deepest = max(d.deepest, frames)
+		if bytes > 0 {
+			d.queues++
+		}
+	}
+	return d
+}
+
+// devices counts the devices with a registered connection.
+func (h *Hub) devices() int {
+	h.registry.mu.RLock()
+	defer h.registry.mu.RUnlock()
+	return len(h.registry.devices)
+}
+
 // Collectors are the hub's metrics.
 func (h *Hub) Collectors() []prometheus.Collector { return []prometheus.Collector{collector{h}} }
 
@@ -132,6 +171,11 @@ var (
 	descFrames = prometheus.NewDesc("im_frames_total", "Frames by direction, seen from the gateway, and type.", []string{"dir", "type"}, nil)
 	descBytes  = prometheus.NewDesc("im_frame_bytes_total", "Payload bytes of frames.", []string{"dir", "type"}, nil)
 	descCloses = prometheus.NewDesc("im_closes_total", "Connections ended, by close code; 0 is a connection lost without one.", []string{"code"}, nil)
+	descDevs   = prometheus.NewDesc("im_devices", "Devices that are connected: welcomed, and not replaced.", nil, nil)
+	descQueues = prometheus.NewDesc("im_queues_waiting", "Connections that have something queued or under way to their socket.", nil, nil)
+	descFrameQ = prometheus.NewDesc("im_queue_frames", "Frames queued for all connections.", nil, nil)
+	descByteQ  = prometheus.NewDesc("im_queue_bytes", "Bytes queued for all connections, or under way to their sockets.", nil, nil)
+	descDeep   = prometheus.NewDesc("im_queue_frames_max", "Frames in the longest queue of a connection.", nil, nil)
 	descConns  = prometheus.NewDesc("im_connections", "Connections, handshakes under way included.", nil, nil)
 	descWaits  = prometheus.NewDesc("im_sweep_waiting", "Conversations that the repair sweep has yet to ask about; as long as there are any, repairs take longer.", nil, nil)
 	descFanout = prometheus.NewDesc("im_fanout_seconds", "From the commit or its announcement to the socket, each pushed frame.", nil, nil)
@@ -165,7 +209,7 @@ var counters = []counter{
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descWaits, descFanout} {
+	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descDevs, descQueues, descFrameQ, descByteQ, descDeep, descWaits, descFanout} {
 		ch <- d
 	}
 	for _, n := range counters {
@@ -179,19 +223,30 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for k := range numKinds {
 		name := string(kindNames[k])
 		for dir, f := range map[string]*flow{"in": &m.in[k], "out": &m.out[k]} {
-			if n := f.frames.Load(); n > 0 {
+			if n := f.frames.Load(); n > 0 || expected(dir, k) {
 				ch <- prometheus.MustNewConstMetric(descFrames, prometheus.CounterValue, float64(n), dir, name)
 				ch <- prometheus.MustNewConstMetric(descBytes, prometheus.CounterValue, float64(f.bytes.Load()), dir, name)
 			}
 		}
 	}
 	m.mu.Lock()
+	for _, code := range ownCodes { // from zero on, so that the first close is an increase
+		if m.closes[code] == 0 {
+			ch <- prometheus.MustNewConstMetric(descCloses, prometheus.CounterValue, 0, strconv.Itoa(code))
+		}
+	}
 	for code, n := range m.closes {
 		ch <- prometheus.MustNewConstMetric(descCloses, prometheus.CounterValue, float64(n), strconv.Itoa(code))
 	}
 	m.mu.Unlock()
-	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(c.h.Connections()))
-	ch <- prometheus.MustNewConstMetric(descWaits, prometheus.GaugeValue, float64(m.sweepWaiting.Load()))
+	queued := c.h.queueDepth()
+	for _, g := range []struct {
+		desc *prometheus.Desc
+		v    int
+	}{{descConns, c.h.Connections()}, {descDevs, c.h.devices()}, {descQueues, queued.queues}, {descFrameQ, queued.frames},
+		{descByteQ, queued.bytes}, {descDeep, queued.deepest}, {descWaits, int(m.sweepWaiting.Load())}} {
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.v))
+	}
 	for _, n := range counters {
 		ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.get(m).Load()))
 	}
