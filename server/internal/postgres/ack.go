@@ -14,25 +14,27 @@ import (
 //
 // Almost every cursor is there already, and a plain update of it takes no lock before it: an INSERT with DO UPDATE
 // writes 54 B of WAL more for each. Where two sessions begin a cursor at once, the later one's row does not come back.
+// Almost every user is a member now: only for the others are the intervals read that ended.
 const ackSQL = `
 WITH req AS MATERIALIZED (
-    SELECT r.conv, r.dev, r.inst, c.epoch, r.seq
+    SELECT r.conv, r.dev, r.inst, c.epoch, r.seq, x.conv_id IS NULL AS new
     FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::int[]) AS r (conv, dev, usr, inst, seq, ep)
     JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr AND v.install_epoch = r.inst
     JOIN conversations c ON c.conv_id = r.conv AND (r.ep = 0 OR r.ep = c.epoch)
-    WHERE r.seq <= (SELECT CASE WHEN bool_or(m.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(m.to_seq) END
-                    FROM membership_periods m WHERE m.conv_id = r.conv AND m.user_id = r.usr)
+    LEFT JOIN membership_periods o ON o.conv_id = r.conv AND o.user_id = r.usr AND o.to_seq IS NULL
+    LEFT JOIN device_cursors x ON x.conv_id = r.conv AND x.device_id = r.dev
+    WHERE r.seq <= CASE WHEN o.conv_id IS NOT NULL THEN c.next_seq - 1
+                        ELSE (SELECT max(m.to_seq) FROM membership_periods m WHERE m.conv_id = r.conv AND m.user_id = r.usr) END
     ORDER BY r.conv, r.dev
 ), moved AS (
     UPDATE device_cursors d SET install_epoch = r.inst, epoch = r.epoch, delivered_seq = r.seq
     FROM req r
-    WHERE d.conv_id = r.conv AND d.device_id = r.dev AND r.inst >= d.install_epoch AND r.epoch >= d.epoch
+    WHERE NOT r.new AND d.conv_id = r.conv AND d.device_id = r.dev AND r.inst >= d.install_epoch AND r.epoch >= d.epoch
       AND (r.inst > d.install_epoch OR r.epoch > d.epoch OR r.seq > d.delivered_seq)
     RETURNING d.conv_id, d.device_id, d.delivered_seq
 ), begun AS (
     INSERT INTO device_cursors (conv_id, device_id, install_epoch, epoch, delivered_seq)
-    SELECT r.conv, r.dev, r.inst, r.epoch, r.seq FROM req r
-    WHERE NOT EXISTS (SELECT 1 FROM device_cursors x WHERE x.conv_id = r.conv AND x.device_id = r.dev)
+    SELECT r.conv, r.dev, r.inst, r.epoch, r.seq FROM req r WHERE r.new
     ON CONFLICT DO NOTHING
     RETURNING conv_id, device_id, delivered_seq
 )

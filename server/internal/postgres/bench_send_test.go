@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
+
 	"imbench/server/internal/batch"
 	"imbench/server/internal/bus"
 	"imbench/server/internal/im"
@@ -201,4 +203,34 @@ func (g *sendGateway) pipeline(ctx context.Context, i int) (int64, error) {
 		failed = fmt.Errorf("device %d: seqs are not in the order of its sends", i)
 	}
 	return int64(len(seqs)), failed
+}
+
+// BenchmarkSendOne compares the statement for a single message with the one for batches, given one: x-batch is how many
+// times as many calls are made, cpu-x-batch how many times as much CPU of the database a call of the other takes.
+func BenchmarkSendOne(b *testing.B) {
+	s := openRing(b)
+	call := func(name string, statement func(q im.SendReq) sendStatement) arm {
+		return closedLoop(name, 1, func(ctx context.Context, i int, r *rand.Rand) error {
+			from, conv := spread(i, r)
+			out := make([]im.SendResult, 1)
+			if err := statement(im.SendReq{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody}).run(ctx, s.send, out); err != nil {
+				return err
+			}
+			return out[0].Err
+		})
+	}
+	one := call("one", func(q im.SendReq) sendStatement {
+		return sendStatement{sendOneSQL, []any{q.Conv, q.From.User, q.From.Device, q.CMID, requestHash(im.KindMsg, q.Body), uuid.New(), q.Body, false}, []int{0}}
+	})
+	many := call("batch", func(q im.SendReq) sendStatement {
+		return sendStatement{sendSQL, []any{[]string{q.Conv}, []string{q.From.User}, []string{q.From.Device}, []string{q.CMID},
+			[][]byte{requestHash(im.KindMsg, q.Body)}, [][16]byte{uuid.New()}, []string{q.Body}, false}, []int{0}}
+	})
+	for range b.N {
+		res := interleave(b, s, one, many)
+		report(b, "", res["one"])
+		reportRatio(b, "x-batch", each(res["one"], rate), each(res["batch"], rate))
+		reportRatio(b, "cpu-x-batch", each(res["batch"], cpu), each(res["one"], cpu))
+	}
+	hideTime(b)
 }

@@ -61,17 +61,22 @@ func TestRequestKeyPlan(t *testing.T) {
 		SELECT 'c', n, 'msg', gen_random_uuid(), 'ana', 'm' || n, 'x', n - 2 FROM generate_series(4, $1::int) n`, events)
 	f.exec(t, `UPDATE conversations SET next_seq = $1::int + 1, msg_count = $1::int - 2`, events)
 	err := pgx.BeginFunc(ctx, f.send, func(tx pgx.Tx) error {
-		out := make([]im.SendResult, 2)
-		err := querySends(ctx, tx, out, []int{0, 1}, []any{[]string{"c", "c"}, []string{"ana", "ana"}, []string{"ana-d", "ana-d"},
-			[]string{"k1", "m1000"}, [][]byte{{1}, {2}}, [][16]byte{{1}, {2}}, []string{"x", "x"}, true})
-		if err != nil || out[0].Seq != events+1 || !out[1].Dup || out[1].Seq != 1000 {
+		out := make([]im.SendResult, 4)
+		err := sendStatement{sendSQL, []any{[]string{"c", "c"}, []string{"ana", "ana"}, []string{"ana-d", "ana-d"},
+			[]string{"k1", "m1000"}, [][]byte{{1}, {2}}, [][16]byte{{1}, {2}}, []string{"x", "x"}, true}, []int{0, 1}}.run(ctx, tx, out)
+		for i, key := range []string{"k2", "m1001"} {
+			if err == nil {
+				err = sendStatement{sendOneSQL, []any{"c", "ana", "ana-d", key, []byte{1}, [16]byte{3}, "x", true}, []int{2 + i}}.run(ctx, tx, out)
+			}
+		}
+		if err != nil || out[0].Seq != events+1 || !out[1].Dup || out[1].Seq != 1000 || out[2].Seq != events+2 || !out[3].Dup || out[3].Seq != 1001 {
 			t.Errorf("%+v, %v", out, err)
 		}
 		var read int
 		err = tx.QueryRow(ctx, `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables
 			WHERE relid = 'events'::regclass`).Scan(&read)
-		if read > 2 {
-			t.Errorf("%d rows of the log were read for two keys", read)
+		if read > 4 {
+			t.Errorf("%d rows of the log were read for four keys", read)
 		}
 		return err
 	})

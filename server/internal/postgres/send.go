@@ -16,6 +16,9 @@ import (
 const sendSQL = `SELECT o_ord, o_seq, o_msg_no, o_mid, o_dup, o_epoch, o_at, o_code
 FROM im_send_batch($1, $2, $3, $4, $5, $6, $7, $8)`
 
+const sendOneSQL = `SELECT o_ord, o_seq, o_msg_no, o_mid, o_dup, o_epoch, o_at, o_code
+FROM im_send_one($1, $2, $3, $4, $5, $6, $7, $8)`
+
 // SendBatch appends messages in one transaction; see im.Store. Requests with text that PostgreSQL cannot store get
 // im.ErrBadRequest and do not reach it. With wait, all requests get im.ErrBusy when the lock timeout ran out.
 func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]im.SendResult, error) {
@@ -36,12 +39,15 @@ func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]
 	if len(place) == 0 {
 		return out, nil
 	}
-	args := []any{conv, user, dev, cmid, hash, mid, body, wait}
+	call := sendStatement{sendSQL, []any{conv, user, dev, cmid, hash, mid, body, wait}, place}
+	if len(place) == 1 {
+		call = sendStatement{sendOneSQL, []any{conv[0], user[0], dev[0], cmid[0], hash[0], mid[0], body[0], wait}, place}
+	}
 	var err error
 	if s.cfg.Faults.Has(fault.SendBeforeInsert, fault.SendBeforeCommit) {
-		err = s.sendInSteps(ctx, out, place, args)
+		err = s.sendInSteps(ctx, call, out)
 	} else {
-		err = querySends(ctx, s.send, out, place, args)
+		err = call.run(ctx, s.send, out)
 	}
 	if err = interpret(err); wait && errors.Is(err, im.ErrBusy) {
 		for _, i := range place {
@@ -56,24 +62,31 @@ func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]
 }
 
 // sendInSteps is the batch in an explicit transaction, so that it can fail between its steps.
-func (s *Store) sendInSteps(ctx context.Context, out []im.SendResult, place []int, args []any) error {
+func (s *Store) sendInSteps(ctx context.Context, call sendStatement, out []im.SendResult) error {
 	return pgx.BeginFunc(ctx, s.send, func(tx pgx.Tx) error {
 		if err := s.cfg.Faults.At(ctx, fault.SendBeforeInsert); err != nil {
 			return err
 		}
-		if err := querySends(ctx, tx, out, place, args); err != nil {
+		if err := call.run(ctx, tx, out); err != nil {
 			return err
 		}
 		return s.cfg.Faults.At(ctx, fault.SendBeforeCommit)
 	})
 }
 
-// querySends runs the statement and reads its rows; place gives each one's index in out. The results are only valid when
-// the error is nil: the commit has then been confirmed (a statement of its own commits before its last message arrives).
-func querySends(ctx context.Context, on interface {
+// sendStatement is a statement that appends messages, and the index that each of its rows has in the results.
+type sendStatement struct {
+	sql   string
+	args  []any
+	place []int
+}
+
+// run executes the statement and reads its rows. The results are only valid when the error is nil: the commit has then
+// been confirmed (a statement of its own commits before its last message arrives).
+func (c sendStatement) run(ctx context.Context, on interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}, out []im.SendResult, place []int, args []any) error {
-	rows, err := on.Query(ctx, sendSQL, args...)
+}, out []im.SendResult) error {
+	rows, err := on.Query(ctx, c.sql, c.args...)
 	if err != nil {
 		return err
 	}
@@ -85,7 +98,7 @@ func querySends(ctx context.Context, on interface {
 	var at time.Time
 	var code *string
 	_, err = pgx.ForEachRow(rows, []any{&ord, &seq, &msgNo, &mid, &dup, &epoch, &at, &code}, func() error {
-		r := &out[place[ord-1]]
+		r := &out[c.place[ord-1]]
 		if code != nil {
 			r.Err = codeError(*code)
 			return nil
