@@ -143,8 +143,15 @@ func (c *Conn) Close(code wire.Close, detail string) {
 	c.flush()
 }
 
-// Cut ends the connection without a word; the reader then ends by itself.
-func (c *Conn) Cut() { _ = c.nc.Close() }
+// Cut ends the connection without a word; the reader then ends by itself. It does not wait: the farewell that closing a
+// TLS connection sends would, up to five seconds for a peer that does not read.
+func (c *Conn) Cut() {
+	nc := c.nc
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = t.NetConn()
+	}
+	_ = nc.Close() // nothing could be done about an error
+}
 
 // closeLocked queues the close frame. c.mu must be held.
 func (c *Conn) closeLocked(code int, reason string) {
@@ -191,10 +198,15 @@ func (c *Conn) Welcome(r *wire.Frame) {
 	c.ReplyNow(r)
 }
 
-// endLocked closes the socket and drops what is queued. c.mu must be held.
+// endLocked closes the socket and drops what is queued. c.mu must be held: the publisher may be waiting for it, so TLS's
+// farewell is said by a goroutine of its own.
 func (c *Conn) endLocked() {
 	c.closed = true
 	c.emptyLocked()
+	if c.raw == nil {
+		c.hub.wg.Go(func() { _ = c.nc.Close() })
+		return
+	}
 	_ = c.nc.Close() // nothing could be done about an error
 }
 

@@ -187,7 +187,7 @@ func (h *Hub) expire(list []*Conn) []*Conn {
 func (c *Conn) beat(ping *frame, now int64) {
 	switch silent := time.Duration(now - c.seen.Load()); {
 	case silent > 2*c.hub.cfg.Heartbeat:
-		_ = c.nc.Close() // nobody is there to read a close frame; the reader ends
+		c.Cut() // nobody is there to read a close frame; the reader ends
 	case silent > c.hub.cfg.Heartbeat/2:
 		if mark, _ := c.push(ping); mark {
 			c.hub.flushLater(c)

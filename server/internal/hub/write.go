@@ -147,7 +147,7 @@ func (c *Conn) breakLocked() {
 	}
 	c.emptyLocked()
 	c.roomLocked(true)
-	_ = c.nc.Close() // the reader learns of it and ends
+	c.Cut() // the reader learns of it and ends
 }
 
 // roomLocked wakes whoever waits for room, if there is some or always. c.mu must be held.
