@@ -13,20 +13,23 @@ type collector[T any] struct {
 	limit  int                          // items waiting; add refuses more
 	max    int                          // items a flush
 	window func(last int) time.Duration // how long to wait for company after a flush of last items; ≤ 0 = not at all
+	caller func(T) string               // whose item it is; nil = nobody is expected back
 	flush  func([]T)                    // the slice is reused after it returns
 
 	mu     sync.Mutex
-	queue  []T // queue[0] waits longest
+	queue  []T            // queue[0] waits longest
+	away   map[string]int // by caller: items of the last flush in whose place no new one has come
+	absent int            // the sum of away
 	closed bool
 
 	wake chan struct{} // capacity 1: something was added, or closed was set
-	full chan struct{} // capacity 1: a whole batch waits
+	full chan struct{} // capacity 1: there is nothing to wait for
 	done chan struct{} // closed when run has returned
 }
 
-func newCollector[T any](limit, max int, window func(int) time.Duration, flush func([]T)) *collector[T] {
+func newCollector[T any](limit, max int, window func(int) time.Duration, caller func(T) string, flush func([]T)) *collector[T] {
 	c := &collector[T]{
-		limit: limit, max: max, window: window, flush: flush,
+		limit: limit, max: max, window: window, caller: caller, flush: flush, away: make(map[string]int),
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	go c.run()
@@ -42,14 +45,45 @@ func (c *collector[T]) add(item T) bool {
 	}
 	c.queue = append(c.queue, item)
 	n := len(c.queue)
+	complete := n >= c.max || c.back(item)
 	c.mu.Unlock()
 	if n == 1 {
 		signal(c.wake)
 	}
-	if n >= c.max {
+	if complete {
 		signal(c.full)
 	}
 	return true
+}
+
+// back notes a caller's new item, and says whether it is the last in the place of those that the last flush answered.
+// mu must be held.
+func (c *collector[T]) back(item T) bool {
+	if c.absent == 0 {
+		return false
+	}
+	who := c.caller(item)
+	if c.away[who] == 0 {
+		return false
+	}
+	c.away[who]--
+	c.absent--
+	return c.absent == 0
+}
+
+// expect notes whose items are about to be flushed. Those of whom more wait already are not away. mu must be held.
+func (c *collector[T]) expect(batch []T) {
+	if c.caller == nil {
+		return
+	}
+	clear(c.away)
+	c.absent = len(batch)
+	for _, item := range batch {
+		c.away[c.caller(item)]++
+	}
+	for _, item := range c.queue[:min(len(c.queue), c.max)] {
+		c.back(item)
+	}
 }
 
 // close refuses further items; run then flushes the rest without waiting for company, and ends.
@@ -104,16 +138,18 @@ func (c *collector[T]) take(batch []T, last int) []T {
 	rest := copy(c.queue, c.queue[n:])
 	clear(c.queue[rest:])
 	c.queue = c.queue[:rest]
+	c.expect(batch)
 	return batch
 }
 
-// linger waits until w has passed, a whole batch waits, or the collector was closed.
+// linger waits until w has passed, a whole batch waits, all whom the last flush answered are here again, or the collector
+// was closed. Callers who send one item after the other are the company that there is: with them the batch is complete.
 func (c *collector[T]) linger(w time.Duration) {
 	timer := time.NewTimer(w)
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		ready := c.closed || len(c.queue) >= c.max
+		ready := c.closed || len(c.queue) >= c.max || c.caller != nil && c.absent == 0
 		c.mu.Unlock()
 		if ready {
 			return

@@ -53,10 +53,12 @@ func NewSender(store Store, cfg SenderConfig) *Sender {
 		return 0
 	}
 	for range s.spread.all() {
-		s.workers = append(s.workers, newCollector(cfg.Queue, cfg.MaxBatch, window, s.flush))
+		s.workers = append(s.workers, newCollector(cfg.Queue, cfg.MaxBatch, window, sendingDevice, s.flush))
 	}
 	return s
 }
+
+func sendingDevice(p *pending) string { return p.req.From.Device }
 
 // Submit queues one message and returns at once; done is called with its outcome, after the commit and after OnCommit.
 // The errors are those of im.SendResult; a full queue or a closed Sender is im.ErrUnavailable.

@@ -125,6 +125,45 @@ func TestLingerOnlyInCompany(t *testing.T) {
 	})
 }
 
+// TestLingerEndsWhenAllAreBack: callers who send one message after the other wait for no one else.
+func TestLingerEndsWhenAllAreBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		s := NewSender(f, SenderConfig{Linger: 10 * time.Millisecond})
+		began, done := time.Now(), make(chan im.SendResult, 4)
+		submit := func(device string, n int) {
+			s.Submit(im.SendReq{From: im.Principal{User: "u", Device: device}, Conv: "c", CMID: fmt.Sprint(device, n)}, func(r im.SendResult) { done <- r })
+		}
+		submit("first", 0)
+		<-done
+		const rounds = 20
+		for n := range rounds {
+			for i := range cap(done) {
+				submit(fmt.Sprint("d", i), n)
+			}
+			synctest.Wait()
+			for range cap(done) {
+				<-done
+			}
+		}
+		if took, want := time.Since(began), (1+rounds)*f.delay; took != want {
+			t.Errorf("%d rounds took %v, want %v: one commit each", rounds, took, want)
+		}
+		// One of them stays away: that is waited for, and no longer.
+		began = time.Now()
+		for i := range cap(done) - 1 {
+			submit(fmt.Sprint("d", i), rounds)
+		}
+		for range cap(done) - 1 {
+			<-done
+		}
+		if took, want := time.Since(began), 10*time.Millisecond+f.delay; took != want {
+			t.Errorf("with one who stays away it took %v, want %v", took, want)
+		}
+		closeIt(t, s)
+	})
+}
+
 func TestOnCommitBeforeDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, o := newFake(), newOutcomes()
