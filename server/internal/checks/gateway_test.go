@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -29,6 +30,8 @@ type gatewayOptions struct {
 	faults string   // fault points, as IMBENCH_FAULT takes them
 	pauses bool     // some of the faults pause: the gateway gets a barrier
 	env    []string // further variables, as "NAME=value"
+
+	dialer *websocket.Dialer // nil = the usual one, without TLS
 }
 
 // gateway is a gateway process.
@@ -38,6 +41,7 @@ type gateway struct {
 	stack   *local.Stack
 	barrier *fault.Barrier // nil without pauses
 	logs    string         // the directory of its log
+	dialer  *websocket.Dialer
 }
 
 var gateways atomic.Int64
@@ -45,7 +49,7 @@ var gateways atomic.Int64
 // gateway starts a gateway process on the database. It ends with the test.
 func (d *database) gateway(o gatewayOptions) *gateway {
 	d.t.Helper()
-	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1)), logs: d.t.TempDir()}
+	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1)), dialer: cmp.Or(o.dialer, websocket.DefaultDialer), logs: d.t.TempDir()}
 	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(), LogDir: g.logs,
 		GatewayArgs: append([]string{"-gateway-id", g.id, "-drain", "0s"}, o.args...),
 		GatewayEnv:  []string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), fault.Var + "=" + o.faults}}
@@ -128,8 +132,12 @@ func (g *gateway) connect(p im.Principal) *client {
 // dial is a connection on which nothing is said yet. It ends with the test.
 func (g *gateway) dial(p im.Principal) *client {
 	g.t.Helper()
-	address := "ws" + strings.TrimPrefix(g.stack.Targets[0], "http") + "/v1/ws"
-	ws, resp, err := websocket.DefaultDialer.Dial(address, http.Header{"Authorization": {"Bearer " + bearer(g.t, p)}})
+	scheme := "ws"
+	if g.dialer.TLSClientConfig != nil {
+		scheme = "wss"
+	}
+	address := scheme + strings.TrimPrefix(g.stack.Targets[0], "http") + "/v1/ws"
+	ws, resp, err := g.dialer.Dial(address, http.Header{"Authorization": {"Bearer " + bearer(g.t, p)}})
 	if err != nil {
 		g.t.Fatalf("%s at %s: %v, %+v", p.Device, g.id, err, resp)
 	}
