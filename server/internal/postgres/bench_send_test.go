@@ -70,7 +70,8 @@ func (g *sendGateway) arm(name string, senders int, pick func(int, *rand.Rand) (
 }
 
 // BenchmarkSend compares a gateway's sends with the document's and with mere insertions. x-naive and x-raw are how many
-// times as many messages it commits; cpu-x-naive is how many times as much CPU of the database the document's take.
+// times as many messages it commits; cpu-x-naive is how many times as much CPU of the database the document's take. The
+// naive way has as many connections as are best for it; x-wide compares with a connection for each of its senders.
 func BenchmarkSend(b *testing.B) {
 	s := openRing(b)
 	ns := openRing(b)
@@ -86,11 +87,12 @@ func BenchmarkSend(b *testing.B) {
 				ours := g.arm("ours", c.senders, c.pick)
 				measure(b, s, ours) // connections and plans
 				n.tune(b, ns, c.senders, c.pick)
-				res := interleave(b, s, ours, n.arm(c.senders, c.pick), n.rawArm(c.senders, c.pick))
+				res := interleave(b, s, ours, n.arm(c.senders, c.pick), n.rawArm(c.senders, c.pick), n.wideArm(c.senders, c.pick))
 				report(b, "", res["ours"])
 				report(b, "naive-", res["naive"])
 				report(b, "raw-", res["raw"])
 				reportRatio(b, "x-naive", each(res["ours"], rate), each(res["naive"], rate))
+				reportRatio(b, "x-wide", each(res["ours"], rate), each(res["wide"], rate))
 				reportRatio(b, "x-raw", each(res["ours"], rate), each(res["raw"], rate))
 				reportRatio(b, "cpu-x-naive", each(res["naive"], cpu), each(res["ours"], cpu))
 				st := g.sender.Stats()

@@ -17,7 +17,8 @@ import (
 // naive sends as the document does (chapter 04, figure 4-2): for each message a transaction, in it the conversation's
 // lock, the three checks, the insertion, the update and the notification, a round trip each. It is as fast as that can
 // be: statements are prepared and planned once, BEGIN travels with the first of them, there are no foreign keys, no index
-// but the primary key and that of request keys, and the benchmark gives it as many connections as are best for it.
+// but the primary key and that of request keys, and the benchmark gives it as many connections as are best for it. As in
+// a gateway of ours, one more connection listens.
 type naive struct {
 	pool  *pgxpool.Pool
 	slots chan struct{} // as many as connections in use
@@ -45,7 +46,36 @@ func openNaive(t testing.TB, s *Store) *naive {
 	t.Cleanup(pool.Close)
 	n := &naive{pool: pool}
 	n.use(maxNaive)
+	n.listen(t, s)
 	return n
+}
+
+// listen takes notifications, and does nothing with them, until the benchmark ends.
+func (n *naive) listen(t testing.TB, s *Store) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := pgx.Connect(ctx, s.cfg.URL)
+	if err == nil {
+		_, err = c.Exec(ctx, `LISTEN im_events`)
+	}
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if _, err := c.WaitForNotification(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		_ = c.Close(context.Background()) // broken off in its wait
+	})
 }
 
 // use sets the number of connections; nothing may be under way.
@@ -158,7 +188,24 @@ func (n *naive) tune(b *testing.B, s *Store, senders int, pick func(int, *rand.R
 }
 
 func (n *naive) arm(senders int, pick func(int, *rand.Rand) (im.Principal, string)) arm {
-	return closedLoop("naive", senders, func(ctx context.Context, i int, r *rand.Rand) error {
+	return n.named("naive", senders, pick)
+}
+
+// wideArm is the naive way with a connection for each sender, as a server without a queue before its pool would have it.
+func (n *naive) wideArm(senders int, pick func(int, *rand.Rand) (im.Principal, string)) arm {
+	a := n.named("wide", senders, pick)
+	run := a.run
+	a.run = func(ctx context.Context) (int64, error) {
+		tuned := cap(n.slots)
+		defer n.use(tuned)
+		n.use(min(senders, maxNaive))
+		return run(ctx)
+	}
+	return a
+}
+
+func (n *naive) named(name string, senders int, pick func(int, *rand.Rand) (im.Principal, string)) arm {
+	return closedLoop(name, senders, func(ctx context.Context, i int, r *rand.Rand) error {
 		from, conv := pick(i, r)
 		_, err := n.send(ctx, im.SendReq{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody})
 		return err
