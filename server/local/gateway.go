@@ -41,27 +41,35 @@ type listening struct {
 	Gateway   string `json:"gateway"`
 }
 
-// startGateway starts the child and waits for its line. Afterwards the caller
-// owns the process and must call stop.
-func startGateway(ctx context.Context, role, logDir string, args, env []string) (*gateway, error) {
-	g := &gateway{role: role, ended: make(chan struct{})}
-	if err := g.launch(logDir, args, env); err != nil {
-		return nil, fmt.Errorf("start %s: %w", role, err)
+// recipe is how a gateway is started, the first time and again.
+type recipe struct {
+	role, logDir  string
+	listen, admin string // host:port
+	args, env     []string
+}
+
+// start starts the child and waits for its line. logMode says what becomes of an earlier log. Afterwards the caller owns
+// the process and must call stop.
+func (r recipe) start(ctx context.Context, logMode int) (*gateway, error) {
+	g := &gateway{role: r.role, ended: make(chan struct{})}
+	args := append([]string{"-listen", r.listen, "-admin-listen", r.admin}, r.args...)
+	if err := g.launch(r.logDir, logMode, args, r.env); err != nil {
+		return nil, fmt.Errorf("start %s: %w", r.role, err)
 	}
 	if err := g.awaitReady(ctx); err != nil {
 		_ = g.stop(ctx, 0) // err says why
-		return nil, fmt.Errorf("%s: %w", role, err)
+		return nil, fmt.Errorf("%s: %w", r.role, err)
 	}
 	return g, nil
 }
 
 // launch starts the process and the goroutine that waits for it.
-func (g *gateway) launch(logDir string, args, env []string) error {
+func (g *gateway) launch(logDir string, logMode int, args, env []string) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	stderr, err := stderrFile(logDir, g.role)
+	stderr, err := stderrFile(logDir, g.role, logMode)
 	if err != nil {
 		return err
 	}
@@ -118,6 +126,7 @@ func (g *gateway) stop(ctx context.Context, limit time.Duration) error {
 	defer g.stderr.Close()
 	defer g.stdout.Close()
 	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	_ = g.cmd.Process.Signal(syscall.SIGCONT) // a paused one hears nothing
 	_ = g.stdin.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -155,12 +164,12 @@ func (g *gateway) said() string {
 
 // stderrFile returns dir/role.log, or without dir a file that has no name and
 // goes with its last user.
-func stderrFile(dir, role string) (*os.File, error) {
+func stderrFile(dir, role string, mode int) (*os.File, error) {
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, err
 		}
-		return os.OpenFile(filepath.Join(dir, role+".log"), os.O_CREATE|os.O_TRUNC|os.O_RDWR|os.O_APPEND, 0o644)
+		return os.OpenFile(filepath.Join(dir, role+".log"), os.O_CREATE|mode|os.O_RDWR|os.O_APPEND, 0o644)
 	}
 	f, err := os.CreateTemp("", role+"-*.log")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -59,9 +60,15 @@ type Stack struct {
 	DatabaseVersion string // as "16.14"; empty with Config.DatabaseURL
 	DatabaseSource  string // "installed", "fetched", "given"; empty with Config.DatabaseURL
 
-	pg       *pgembed.Server // nil with Config.DatabaseURL
-	gateways []*gateway
-	exits    chan Exit
+	pg    *pgembed.Server // nil with Config.DatabaseURL
+	exits chan Exit
+
+	mu       sync.Mutex // guards what follows; nothing waits while it is held
+	gateways []*gateway // the latest process of each
+	recipes  []recipe
+	pgDown   *atomic.Bool // of the latest PostgreSQL: it was ended on purpose
+	stopped  bool
+
 	watchers sync.WaitGroup
 	stopping chan struct{}
 	stopOnce sync.Once
@@ -107,20 +114,23 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 	env = append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.NumCPU()/cfg.Gateways)))
 	env = append(env, cfg.GatewayEnv...)
 	started := make([]*gateway, cfg.Gateways)
+	recipes := make([]recipe, cfg.Gateways)
 	errs := make([]error, cfg.Gateways)
 	var wg sync.WaitGroup
 	for i := range started {
 		wg.Go(func() {
 			n := strconv.Itoa(i + 1)
-			args := append([]string{"-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0",
-				"-environment", "embedded", "-gateway-id", "g" + n}, cfg.GatewayArgs...)
-			started[i], errs[i] = startGateway(ctx, "gateway-"+n, cfg.LogDir, args, env)
+			recipes[i] = recipe{role: "gateway-" + n, logDir: cfg.LogDir, listen: "127.0.0.1:0", admin: "127.0.0.1:0", env: env,
+				args: append([]string{"-environment", "embedded", "-gateway-id", "g" + n}, cfg.GatewayArgs...)}
+			started[i], errs[i] = recipes[i].start(ctx, os.O_TRUNC)
 		})
 	}
 	wg.Wait()
-	for _, g := range started {
+	for i, g := range started {
 		if g != nil {
-			s.gateways = append(s.gateways, g)
+			// Started again it has the same addresses: who knows them finds it.
+			recipes[i].listen, recipes[i].admin = g.ready.Listening, g.ready.Admin
+			s.gateways, s.recipes = append(s.gateways, g), append(s.recipes, recipes[i])
 			s.Targets = append(s.Targets, "http://"+g.ready.Listening)
 			s.AdminURLs = append(s.AdminURLs, "http://"+g.ready.Admin)
 		}
@@ -132,37 +142,58 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 	return errors.Join(errs...)
 }
 
-// watch starts a goroutine a process that reports its end; Stop waits for them.
+// watch reports the ends of the processes that were just started.
 func (s *Stack) watch() {
 	for _, g := range s.gateways {
-		s.watchers.Go(func() {
-			select {
-			case <-g.ended:
-				if !g.expected.Load() {
-					s.exits <- Exit{Role: g.role, Err: fmt.Errorf("%s ended by itself (%v): %s", g.role, g.err, g.said())}
-				}
-			case <-s.stopping:
-			}
-		})
+		s.watchGateway(g)
 	}
-	if s.pg == nil {
-		return
+	if s.pg != nil {
+		s.watchDatabase()
 	}
+}
+
+// watchGateway starts a goroutine that reports the process's end; Stop waits for it.
+func (s *Stack) watchGateway(g *gateway) {
 	s.watchers.Go(func() {
 		select {
-		case <-s.pg.Exited():
-			s.exits <- Exit{Role: "postgres", Err: s.pg.Err()}
+		case <-g.ended:
+			if !g.expected.Load() {
+				s.report(Exit{Role: g.role, Err: fmt.Errorf("%s ended by itself (%v): %s", g.role, g.err, g.said())})
+			}
 		case <-s.stopping:
 		}
 	})
 }
 
-// Exited gets a report for each process that ended without Stop or Kill. It is
-// never closed, and holds all reports there can be.
+// watchDatabase is watchGateway for a PostgreSQL that was just started. s.mu must be held, or the stack be new.
+func (s *Stack) watchDatabase() {
+	exited, expected := s.pg.Exited(), &atomic.Bool{}
+	s.pgDown = expected
+	s.watchers.Go(func() {
+		select {
+		case <-exited:
+			if !expected.Load() {
+				s.report(Exit{Role: "postgres", Err: s.pg.Err()})
+			}
+		case <-s.stopping:
+		}
+	})
+}
+
+func (s *Stack) report(e Exit) {
+	select {
+	case s.exits <- e:
+	case <-s.stopping:
+	}
+}
+
+// Exited gets a report for each process that ended without being told to. It is never closed.
 func (s *Stack) Exited() <-chan Exit { return s.exits }
 
-// Processes returns the stack's processes as started, the gateways in order.
+// Processes returns the stack's processes, the latest of each, the gateways in order.
 func (s *Stack) Processes() []Process {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var ps []Process
 	for _, g := range s.gateways {
 		ps = append(ps, Process{Role: g.role, PID: g.cmd.Process.Pid})
@@ -171,16 +202,6 @@ func (s *Stack) Processes() []Process {
 		ps = append(ps, Process{Role: "postgres", PID: s.pg.PID(), Tree: true})
 	}
 	return ps
-}
-
-// Kill sends sig to gateway i, counted from 0, on purpose: its end is not
-// reported by Exited. It is an error if that gateway has ended.
-func (s *Stack) Kill(i int, sig os.Signal) error {
-	if i < 0 || i >= len(s.gateways) {
-		return fmt.Errorf("there is no gateway %d among %d", i, len(s.gateways))
-	}
-	s.gateways[i].expected.Store(true)
-	return s.gateways[i].cmd.Process.Signal(sig)
 }
 
 // stopLimit bounds a gateway's orderly end.
@@ -192,15 +213,19 @@ const stopLimit = 15 * time.Second
 func (s *Stack) Stop(ctx context.Context) error {
 	s.stopOnce.Do(func() {
 		close(s.stopping)
-		errs := make([]error, len(s.gateways)+1)
+		s.mu.Lock()
+		s.stopped = true
+		gateways := s.gateways
+		s.mu.Unlock()
+		errs := make([]error, len(gateways)+1)
 		var wg sync.WaitGroup
-		for i, g := range s.gateways {
+		for i, g := range gateways {
 			wg.Go(func() { errs[i] = g.stop(ctx, stopLimit) })
 		}
 		wg.Wait()
 		s.watchers.Wait()
 		if s.pg != nil {
-			errs[len(s.gateways)] = s.pg.Stop()
+			errs[len(gateways)] = s.pg.Stop()
 		}
 		s.stopErr = errors.Join(errs...)
 	})

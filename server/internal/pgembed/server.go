@@ -51,9 +51,12 @@ type Server struct {
 	password string
 	rd       rundir
 	dog      *watchdog
-	cmd      *exec.Cmd
-	exited   chan struct{} // closed when cmd has ended
+	id       identity
 	stop     func() error
+
+	mu     sync.Mutex // guards what Again replaces
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when cmd has ended
 }
 
 // startLimit bounds how long the postmaster may take until it accepts
@@ -107,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 // launch starts the server in rd, which it removes if it fails.
 func launch(ctx context.Context, cfg Config, in install, id identity, tmpl string, rd rundir) (*Server, error) {
-	s := &Server{Version: in.version, BinDir: in.bin, Source: in.source, keep: cfg.Keep, rd: rd,
+	s := &Server{Version: in.version, BinDir: in.bin, Source: in.source, keep: cfg.Keep, rd: rd, id: id,
 		DataDir: rd.data(), LogFile: filepath.Join(rd.path, "postgres.log")}
 	s.stop = sync.OnceValue(s.end)
 	var remove []string
@@ -168,24 +171,33 @@ func (s *Server) run(ctx context.Context, id identity, extra map[string]string) 
 	if err := os.WriteFile(conf, settings(s.Port, s.rd.socket, extra), 0o600); err != nil {
 		return err
 	}
-	logFile, err := os.OpenFile(s.LogFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	return s.boot(ctx, os.O_TRUNC)
+}
+
+// boot starts the postmaster on the data directory as it is and waits until it is ready. logMode says what becomes of
+// the log that is there.
+func (s *Server) boot(ctx context.Context, logMode int) error {
+	logFile, err := os.OpenFile(s.LogFile, os.O_CREATE|logMode|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
 	// Not ctx: the server lives on when the start is over.
-	s.cmd = id.command(context.WithoutCancel(ctx), s.DataDir, filepath.Join(s.BinDir, "postgres"), "-D", s.DataDir)
-	s.cmd.Stdout, s.cmd.Stderr = logFile, logFile
-	if err := s.cmd.Start(); err != nil {
+	cmd := s.id.command(context.WithoutCancel(ctx), s.DataDir, filepath.Join(s.BinDir, "postgres"), "-D", s.DataDir)
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	s.dog.tell(s.cmd.Process.Pid)
-	s.exited = make(chan struct{})
-	go func(cmd *exec.Cmd, exited chan struct{}) { // ends with the postmaster; end waits for it
+	s.dog.tell(cmd.Process.Pid)
+	exited := make(chan struct{})
+	s.mu.Lock()
+	s.cmd, s.exited = cmd, exited
+	s.mu.Unlock()
+	go func() { // ends with the postmaster; end waits for it
 		_ = cmd.Wait() // Err has its state
 		s.dog.tell(0)
 		close(exited)
-	}(s.cmd, s.exited)
+	}()
 	if err := s.awaitReady(ctx); err != nil {
 		return errors.Join(err, s.halt(syscall.SIGQUIT))
 	}
@@ -196,14 +208,14 @@ func (s *Server) run(ctx context.Context, id identity, extra map[string]string) 
 func (s *Server) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("postgres was not ready after %v", startLimit))
 	defer cancel()
-	pid := strconv.Itoa(s.cmd.Process.Pid)
+	pid, exited := strconv.Itoa(s.PID()), s.Exited()
 	for {
 		data, err := os.ReadFile(filepath.Join(s.DataDir, "postmaster.pid"))
 		if lines := strings.Split(string(data), "\n"); err == nil && len(lines) > 7 && lines[0] == pid && strings.TrimSpace(lines[7]) == "ready" {
 			return nil
 		}
 		select {
-		case <-s.exited:
+		case <-exited:
 			return s.Err()
 		default:
 		}
@@ -232,17 +244,30 @@ func (s *Server) url(db string, query url.Values, host string, user *url.Userinf
 	return u.String()
 }
 
-// PID returns the postmaster's process id; its children are the backends.
-func (s *Server) PID() int { return s.cmd.Process.Pid }
+// PID returns the process id of the postmaster, the latest one; its children are the backends.
+func (s *Server) PID() int {
+	cmd, _ := s.process()
+	return cmd.Process.Pid
+}
 
-// Exited is closed when the postmaster has ended, by Stop or by itself.
-func (s *Server) Exited() <-chan struct{} { return s.exited }
+// Exited is closed when the postmaster that runs now has ended, by Stop or Halt or by itself.
+func (s *Server) Exited() <-chan struct{} {
+	_, exited := s.process()
+	return exited
+}
+
+func (s *Server) process() (*exec.Cmd, chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd, s.exited
+}
 
 // Err says how the postmaster ended, with the last line that it logged. It may
 // be called after Exited is closed and before Stop.
 func (s *Server) Err() error {
 	out, _ := os.ReadFile(s.LogFile) // without it the status has to do
-	return fmt.Errorf("postgres ended (%v): %s", s.cmd.ProcessState, lastLine(out))
+	cmd, _ := s.process()
+	return fmt.Errorf("postgres ended (%v): %s", cmd.ProcessState, lastLine(out))
 }
 
 // Stop ends the server and removes its directory, unless Config.Keep. It
@@ -270,20 +295,21 @@ func (s *Server) end() error {
 
 // halt signals the postmaster and waits for its end.
 func (s *Server) halt(sig os.Signal) error {
-	if s.exited == nil {
+	cmd, exited := s.process()
+	if exited == nil {
 		return nil
 	}
-	err := s.cmd.Process.Signal(sig)
+	err := cmd.Process.Signal(sig)
 	if errors.Is(err, os.ErrProcessDone) {
 		err = nil
 	}
 	t := time.NewTimer(stopLimit)
 	defer t.Stop()
 	select {
-	case <-s.exited:
+	case <-exited:
 	case <-t.C:
-		err = errors.Join(err, fmt.Errorf("postgres did not stop within %v and was killed", stopLimit), s.cmd.Process.Kill())
-		<-s.exited
+		err = errors.Join(err, fmt.Errorf("postgres did not stop within %v and was killed", stopLimit), cmd.Process.Kill())
+		<-exited
 	}
 	return err
 }
