@@ -63,6 +63,7 @@ type config struct {
 	requestRate  int
 	shards       int
 	sendWorkers  int
+	ackWorkers   int
 	sendLinger   time.Duration
 	sendMaxBatch int
 	ackWindow    time.Duration
@@ -115,6 +116,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once, for each shard")
 	f.DurationVar(&c.sendLinger, "send-linger", 4*time.Millisecond, "time that a batch of sends waits for company, if the last had any; 0 = none")
 	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
+	f.IntVar(&c.ackWorkers, "ack-workers", 1, "writes of acknowledgements under way at once, for each shard; more where one keeps a connection busy")
 	f.DurationVar(&c.ackWindow, "ack-window", 50*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")
 	f.DurationVar(&c.busLinger, "announce-linger", time.Millisecond, "time in which announcements to other gateways are merged; 0 = none")
 
@@ -209,6 +211,7 @@ func (c *config) checkTuning(f *flagSet) {
 		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
 		{"shards", c.shards, 1, 64, "from 1 to 64"}, {"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"},
+		{"ack-workers", c.ackWorkers, 1, 64, "from 1 to 64"},
 		{"send-max-batch", c.sendMaxBatch, 1, 1024, "from 1 to 1024"},
 		{"retention-batch", c.retentionBatch, 1, 100_000, "from 1 to 100000"},
 	} {

@@ -137,7 +137,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	}
 	p.send = batch.NewSender(store, batch.SenderConfig{Shards: c.shards, Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
 		Linger: zeroIsNone(c.sendLinger), Waiters: c.sendConns - c.sendWorkers*c.shards, OnCommit: p.committed})
-	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)})
+	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Workers: c.ackWorkers, Window: zeroIsNone(c.ackWindow)})
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
 		OnMoved: p.readMoved})
 	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})

@@ -14,8 +14,9 @@ const singleAckSQL = `
 INSERT INTO device_cursors AS d (conv_id, device_id, install_epoch, epoch, delivered_seq) VALUES ($1, $2, 1, 1, $3)
 ON CONFLICT (conv_id, device_id) DO UPDATE SET delivered_seq = GREATEST(d.delivered_seq, EXCLUDED.delivered_seq)`
 
-// BenchmarkAck compares acknowledgements written in bulk, with their checks, with an upsert for each at eight connections
-// that checks nothing: x-single is how many times as many are written. An op is an acknowledgement.
+// BenchmarkAck compares acknowledgements written in bulk, with their checks, on one connection or on two, with an upsert for
+// each at eight connections that checks nothing: x-single is how many times as many are written. An op is an
+// acknowledgement.
 func BenchmarkAck(b *testing.B) {
 	s := openRing(b)
 	if _, err := s.pool.Exec(context.Background(), `UPDATE conversations SET next_seq = 1000000000000`); err != nil {
@@ -23,9 +24,10 @@ func BenchmarkAck(b *testing.B) {
 	}
 	var seq atomic.Int64
 	seq.Store(1000)
-	for _, size := range []int{50, 256} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			bulk := closedLoop("bulk", 1, func(ctx context.Context, i int, r *rand.Rand) error {
+	for _, c := range []struct{ size, writers int }{{50, 1}, {256, 1}, {256, 2}} {
+		size := c.size
+		b.Run(fmt.Sprintf("%dx%d", size, c.writers), func(b *testing.B) {
+			bulk := closedLoop("bulk", c.writers, func(ctx context.Context, i int, r *rand.Rand) error {
 				return ackMany(ctx, s, size, seq.Add(1), r)
 			})
 			one := bulk.run
