@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"imbench/server/internal/batch"
+	"imbench/server/internal/bus"
 	"imbench/server/internal/fault"
 	"imbench/server/internal/gateway"
 	"imbench/server/internal/im"
@@ -71,6 +72,20 @@ func (s faultyStore) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Eve
 	return s.Store.Events(ctx, ranges)
 }
 
+func (s faultyStore) ClaimRoutes(ctx context.Context, claims []im.RouteClaim) ([]im.RouteResult, error) {
+	if err := s.faults.At(ctx, fault.BeforeClaim); err != nil {
+		return nil, unknown(err)
+	}
+	res, err := s.Store.ClaimRoutes(ctx, claims)
+	if err == nil {
+		err = unknown(s.faults.At(ctx, fault.AfterClaim))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
 // sender and acker are what the connections' requests go to.
 func (c *config) sender(s *batch.Sender) gateway.Sender {
 	if c.faults.Has(fault.ReplyFirst) {
@@ -105,4 +120,53 @@ func (a lossyAcker) Submit(req im.AckReq, done func(im.AckResult)) {
 		return
 	}
 	a.Acker.Submit(req, done)
+}
+
+// receiver is whom the bus tells what it hears.
+func (c *config) receiver(r bus.Receiver) bus.Receiver {
+	if c.faults.Has(fault.BusReceive) {
+		return &lossyReceiver{Receiver: r, faults: c.faults}
+	}
+	return r
+}
+
+// lossyReceiver loses, repeats and reorders what other gateways announce. The bus calls it from one goroutine.
+type lossyReceiver struct {
+	bus.Receiver
+	faults *fault.Set
+	n      int
+	late   func() // waits until the next announcement has been told
+}
+
+func (l *lossyReceiver) pass(tell func()) {
+	if l.faults.At(context.Background(), fault.BusReceive) != nil {
+		return
+	}
+	l.n++
+	late := l.late
+	l.late = nil
+	switch l.n % 4 {
+	case 0:
+	case 1:
+		tell()
+		tell()
+	case 2:
+		l.late = tell
+	case 3:
+		tell()
+	}
+	if late != nil {
+		late()
+	}
+}
+
+func (l *lossyReceiver) Announced(heads []im.Head) { l.pass(func() { l.Receiver.Announced(heads) }) }
+func (l *lossyReceiver) RouteTaken(device string, generation int64) {
+	l.pass(func() { l.Receiver.RouteTaken(device, generation) })
+}
+func (l *lossyReceiver) MembersChanged(conv string) {
+	l.pass(func() { l.Receiver.MembersChanged(conv) })
+}
+func (l *lossyReceiver) ReadMoved(notes []im.ReadNote) {
+	l.pass(func() { l.Receiver.ReadMoved(notes) })
 }

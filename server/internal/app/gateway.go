@@ -41,6 +41,7 @@ type process struct {
 	read  *batch.Marker
 	claim *batch.Claimer
 	gw    *gateway.Gateway
+	lease *lease
 	acts  *actions
 
 	retention *retention
@@ -124,7 +125,6 @@ func (p *process) start(ctx context.Context) (err error) {
 		return err
 	}
 	p.dbUp.Store(true)
-	p.leaseRenewed.Store(time.Now().UnixNano())
 	if c.faults != nil {
 		p.log.Warn("fault points are on: this gateway fails on purpose")
 	}
@@ -132,7 +132,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.hub = hub.New(hub.Config{Gateway: c.gatewayID, HintAbove: c.hintAbove, OpenOnlyAbove: c.openOnly,
 		HintWindow: zeroIsNone(c.hintWindow), QueueFrames: c.queue, QueueBytes: c.queueBytes, Heartbeat: c.heartbeat,
 		Grace: c.grace, Sweep: zeroIsNone(c.sweep), Log: p.log}, store)
-	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, p.hub); err != nil {
+	if p.bus, err = bus.Start(ctx, bus.Config{URL: c.db, Gateway: c.gatewayID, Linger: zeroIsNone(c.busLinger), Log: p.log}, c.receiver(receiver{p.hub, p.lease})); err != nil {
 		return err
 	}
 	p.send = batch.NewSender(store, batch.SenderConfig{Shards: c.shards, Workers: c.sendWorkers, MaxBatch: c.sendMaxBatch,
@@ -140,17 +140,18 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Workers: c.ackWorkers, Window: zeroIsNone(c.ackWindow)})
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
 		OnMoved: p.readMoved})
-	p.claim = batch.NewClaimer(p.store, batch.ClaimerConfig{})
+	p.claim = batch.NewClaimer(store, batch.ClaimerConfig{})
 	p.acts = &actions{views: p.store, store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns),
 		receipts: make(chan struct{}, min(maxReceipts, c.dbConns/2))}
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
-		gateway.Deps{Hub: p.hub, Sender: c.sender(p.send), Acker: c.acker(p.ack), Marker: p.read, Changer: p.acts, Routes: p.claim, Reader: p.store,
+		gateway.Deps{Hub: p.hub, Sender: c.sender(p.send), Acker: c.acker(p.ack), Marker: p.read, Changer: p.acts, Routes: claims{p.claim, p.lease}, Reader: p.store,
 			Verify: c.key.Verify, AnnounceRoute: p.bus.AnnounceRoute})
 	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
 	p.stopLease = stopLease
-	p.background.Go(func() { p.keepLease(leaseCtx) })
+	p.lease.hub, p.lease.release = p.hub, p.claim.Release
+	p.background.Go(func() { p.lease.keep(leaseCtx) })
 	p.retention = &retention{store: p.store, gateway: c.gatewayID, every: c.retentionEvery, batch: c.retentionBatch,
 		keep: c.retentionKeys, log: p.log}
 	if c.retentionEvery > 0 {
@@ -159,33 +160,6 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.serve()
 	return nil
 }
-
-// takeLease announces the gateway in the database, and warns if its id is another's. Its row is there before it looks for a
-// run of restore-epoch, which looks for such rows before it begins.
-func (p *process) takeLease(ctx context.Context) error {
-	elsewhere, err := p.store.LeaseElsewhere(ctx, p.cfg.gatewayID)
-	if err == nil {
-		err = p.store.RenewLease(ctx, p.cfg.gatewayID, p.cfg.lease)
-	}
-	restoring := false
-	if err == nil {
-		restoring, err = p.store.EpochRun(ctx)
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
-	case restoring:
-		drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		return errors.Join(errRestoring, p.store.DropLease(drop, p.cfg.gatewayID))
-	case elsewhere:
-		p.log.Warn("another process runs with this gateway id, or ended without giving it up: two at once take each other's devices for their own; give each its own -gateway-id",
-			"lease", p.cfg.lease)
-	}
-	return nil
-}
-
-var errRestoring = errors.New(`"server restore-epoch" runs on this database, or was interrupted: let it end, or run it again; gateways start after it`)
 
 // serve starts both HTTP servers.
 func (p *process) serve() {
@@ -288,7 +262,7 @@ func (p *process) stop(drain time.Duration) {
 	}
 	if p.stopLease != nil {
 		p.stopLease()
-		step("lease", limit, func(ctx context.Context) error { return p.store.DropLease(ctx, p.cfg.gatewayID) })
+		step("lease", limit, p.lease.drop)
 	}
 	if p.admin != nil {
 		step("admin listener", limit, shutdown(p.admin))
@@ -311,36 +285,6 @@ func shutdown(s *http.Server) func(context.Context) error {
 			return errors.Join(err, s.Close())
 		}
 		return nil
-	}
-}
-
-// keepLease renews the lease, and by that learns whether the database answers.
-func (p *process) keepLease(ctx context.Context) {
-	const probe = time.Second
-	tick := time.NewTicker(probe)
-	defer tick.Stop()
-	renewed := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		call, cancel := context.WithTimeout(ctx, 2*probe)
-		var err error
-		if time.Since(renewed) < p.cfg.lease/3 && p.dbUp.Load() {
-			err = p.store.Ping(call)
-		} else if err = p.store.RenewLease(call, p.cfg.gatewayID, p.cfg.lease); err == nil {
-			renewed = time.Now()
-			p.leaseRenewed.Store(renewed.UnixNano())
-		}
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		if up := err == nil; p.dbUp.Swap(up) != up {
-			p.log.Warn("the database", "answers", up, "error", err)
-		}
 	}
 }
 

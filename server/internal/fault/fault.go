@@ -43,6 +43,13 @@ const (
 	AckRequest     Point = "gw.request.ack"   // an acknowledgement has arrived
 	AckBeforeWrite Point = "ack.before_write" // a batch of acknowledgements is about to be written
 
+	BeforeClaim Point = "route.before_claim" // claims of routes are about to be written, under the lease that was in force
+	AfterClaim  Point = "route.after_claim"  // they are written; the gateway does not know it yet
+
+	// What other gateways announce: "drop" loses each announcement, and with "on" of four that come one is lost, one
+	// comes twice, one comes after the next and only one is as it should be.
+	BusReceive Point = "bus.receive"
+
 	BeforeReadMembers Point = "fanout.before_read_members"
 	BeforeReadEvents  Point = "fanout.before_read_events"
 
@@ -71,6 +78,7 @@ const (
 var actions = map[Point][]Action{
 	SendBeforeInsert: {Exit, Pause, Fail}, SendBeforeCommit: {Exit, Pause, Fail}, AfterSendCommit: {Exit, Pause, Fail},
 	ReplyFirst: {On}, AckRequest: {Exit, Drop}, AckBeforeWrite: {Exit, Pause, Fail},
+	BeforeClaim: {Exit, Pause, Fail}, AfterClaim: {Exit, Pause, Fail}, BusReceive: {Drop, On},
 	BeforeReadMembers: {Exit, Pause, Fail}, BeforeReadEvents: {Exit, Pause, Fail},
 	Push: {Exit, Pause, Drop}, Hint: {Exit, Pause, Drop}, ReplySend: {Exit, Pause, Drop}, ReplyAck: {Exit, Pause, Drop},
 	ReplySync: {Exit, Pause, Drop},

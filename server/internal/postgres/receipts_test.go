@@ -116,9 +116,9 @@ func TestLeaseOfTwoProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	elsewhere := func(s *Store, want bool) {
+	elsewhere := func(lease string, want bool) {
 		t.Helper()
-		if got, err := s.LeaseElsewhere(ctx, "g"); err != nil || got != want {
+		if got, err := f.LeaseElsewhere(ctx, "g", lease); err != nil || got != want {
 			t.Errorf("another process has the lease: %v, %v, want %v", got, err, want)
 		}
 	}
@@ -128,27 +128,35 @@ func TestLeaseOfTwoProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	renew := func(s *Store, lease string, ttl time.Duration) string {
+		t.Helper()
+		now, err := s.RenewLease(ctx, "g", lease, ttl)
+		must(err)
+		return now
+	}
 	rows := func() string {
 		return f.text(t, `SELECT (SELECT count(*) FROM gateways) || ' lease, ' || (SELECT count(*) FROM routes) || ' route'`)
 	}
-	elsewhere(f.Store, false)
-	must(f.RenewLease(ctx, "g", time.Hour))
-	elsewhere(f.Store, false)
-	elsewhere(other, true)
-	must(other.RenewLease(ctx, "g", time.Hour))
-	elsewhere(f.Store, true)
-	if _, err := other.ClaimRoutes(ctx, []im.RouteClaim{{User: "ana", Device: "ana-d", Install: 1, Gateway: "g", Conn: 1}}); err != nil {
+	elsewhere("", false)
+	one := renew(f.Store, "", time.Hour)
+	elsewhere(one, false)
+	elsewhere("", true)
+	two := renew(other, "", time.Hour)
+	elsewhere(one, true)
+	if _, err := other.ClaimRoutes(ctx, []im.RouteClaim{{User: "ana", Device: "ana-d", Install: 1, Gateway: "g", Conn: 1, Lease: two}}); err != nil {
 		t.Fatal(err)
 	}
-	must(f.DropLease(ctx, "g"))
+	must(f.DropLease(ctx, "g", one))
 	if got := rows(); got != "1 lease, 1 route" {
 		t.Errorf("dropped by the other one: %s left", got)
 	}
-	must(f.RenewLease(ctx, "g", time.Hour)) // it takes it back,
-	must(f.RenewLease(ctx, "g", -time.Minute))
-	elsewhere(other, false) // until it lapses
-	must(other.RenewLease(ctx, "g", time.Hour))
-	must(other.DropLease(ctx, "g"))
+	one = renew(f.Store, one, time.Hour) // it takes it back,
+	if again := renew(f.Store, one, -time.Minute); again != one {
+		t.Errorf("a lease in force goes on as %q, not %q", again, one)
+	}
+	elsewhere(two, false) // until it lapses
+	two = renew(other, two, time.Hour)
+	must(other.DropLease(ctx, "g", two))
 	if got := rows(); got != "0 lease, 0 route" {
 		t.Errorf("dropped by its holder: %s left", got)
 	}

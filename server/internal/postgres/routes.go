@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
-	"time"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,12 +13,15 @@ import (
 
 // The devices' rows are locked in key order first, so that claims of two gateways cannot deadlock; under that lock the
 // generation grows and the route follows, and every statement that takes routes takes them in the same order. In DO
-// UPDATE, d is the row that is replaced: that is how the previous gateway comes back.
+// UPDATE, d is the row that is replaced: that is how the previous gateway comes back. A claim whose lease has lapsed
+// since the device asked (the process was stopped, say) may come after the device's next one elsewhere, and is none.
 const claimSQL = `
 WITH r AS (
-    SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::bigint[]) AS x (dev, usr, inst, gw, conn)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::bigint[], $6::text[]) AS x (dev, usr, inst, gw, conn, lease)
 ), locked AS MATERIALIZED (
     SELECT v.device_id FROM devices v JOIN r ON r.dev = v.device_id AND r.usr = v.user_id
+    WHERE r.lease = '' OR EXISTS (SELECT 1 FROM gateways g WHERE g.gateway_id = r.gw AND g.holder = r.lease
+                                  AND g.lease_until > clock_timestamp())
     ORDER BY v.device_id FOR NO KEY UPDATE OF v
 ), claimed AS (
     UPDATE devices v SET install_epoch = r.inst, route_generation = v.route_generation + 1
@@ -32,8 +37,11 @@ SET gateway_id = EXCLUDED.gateway_id, prev_gateway = d.gateway_id, conn_id = EXC
 RETURNING device_id, generation, prev_gateway`
 
 const claimReasonSQL = `
-SELECT r.ord, EXISTS (SELECT 1 FROM devices v WHERE v.device_id = r.dev AND v.user_id = r.usr)
-FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r (dev, usr, ord)`
+SELECT r.ord, v.device_id IS NOT NULL, coalesce(v.install_epoch > r.inst, false)
+FROM unnest($1::text[], $2::text[], $3::int[]) WITH ORDINALITY AS r (dev, usr, inst, ord)
+LEFT JOIN devices v ON v.device_id = r.dev AND v.user_id = r.usr`
+
+var errLapsed = fmt.Errorf("%w: the gateway's lease has lapsed since the device asked", im.ErrUnavailable)
 
 // ClaimRoutes makes each claim's connection the one valid connection of its device; see im.Store. A newer installation
 // is recorded with it. Of several claims of one device, each later one replaces the one before.
@@ -68,14 +76,14 @@ func (s *Store) ClaimRoutes(ctx context.Context, claims []im.RouteClaim) ([]im.R
 // claimRound writes claims of different devices.
 func (s *Store) claimRound(ctx context.Context, claims []im.RouteClaim, round map[string]int, out []im.RouteResult) error {
 	n := len(round)
-	dev, user, gw := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
+	dev, user, gw, lease := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
 	inst, conn := make([]int32, 0, n), make([]int64, 0, n)
 	for _, i := range round {
 		c := claims[i]
 		dev, user, gw = append(dev, c.Device), append(user, c.User), append(gw, c.Gateway)
-		inst, conn = append(inst, c.Install), append(conn, c.Conn)
+		inst, conn, lease = append(inst, c.Install), append(conn, c.Conn), append(lease, c.Lease)
 	}
-	rows, err := s.pool.Query(ctx, claimSQL, dev, user, inst, gw, conn)
+	rows, err := s.pool.Query(ctx, claimSQL, dev, user, inst, gw, conn, lease)
 	if err != nil {
 		return err
 	}
@@ -89,20 +97,31 @@ func (s *Store) claimRound(ctx context.Context, claims []im.RouteClaim, round ma
 	if err != nil || len(round) == 0 {
 		return err
 	}
-	var missed []int
-	dev, user = dev[:0], user[:0]
-	for _, i := range round {
-		missed, dev, user = append(missed, i), append(dev, claims[i].Device), append(user, claims[i].User)
+	return s.claimReasons(ctx, claims, slices.Collect(maps.Values(round)), out)
+}
+
+// claimReasons says why these claims got no route.
+func (s *Store) claimReasons(ctx context.Context, claims []im.RouteClaim, missed []int, out []im.RouteResult) error {
+	var dev, user []string
+	var inst []int32
+	for _, i := range missed {
+		dev, user, inst = append(dev, claims[i].Device), append(user, claims[i].User), append(inst, claims[i].Install)
 	}
-	if rows, err = s.pool.Query(ctx, claimReasonSQL, dev, user); err != nil {
+	rows, err := s.pool.Query(ctx, claimReasonSQL, dev, user, inst)
+	if err != nil {
 		return err
 	}
 	var ord int64
-	var known bool
-	_, err = pgx.ForEachRow(rows, []any{&ord, &known}, func() error {
-		out[missed[ord-1]].Err = im.ErrUnknownDevice
-		if known {
-			out[missed[ord-1]].Err = im.ErrStaleInstall
+	var known, stale bool
+	_, err = pgx.ForEachRow(rows, []any{&ord, &known, &stale}, func() error {
+		r := &out[missed[ord-1]]
+		switch {
+		case !known:
+			r.Err = im.ErrUnknownDevice
+		case stale:
+			r.Err = im.ErrStaleInstall
+		default:
+			r.Err = errLapsed
 		}
 		return nil
 	})
@@ -126,56 +145,38 @@ func (s *Store) ReleaseRoutes(ctx context.Context, routes []im.Route) error {
 	return interpret(err)
 }
 
-const renewSQL = `
-INSERT INTO gateways AS g (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond', $3)
-ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until, holder = EXCLUDED.holder`
-
-// Rows that a claim or another sweep holds are left to the next call, so that this never waits; 10 000 routes a call
-// bound the transaction. A lapsed gateway's own row goes in the call after the one that deleted its last route.
-const lapsedSQL = `
-WITH dead AS (
-    SELECT gateway_id FROM gateways
-    WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' AND gateway_id <> $2
-    FOR UPDATE SKIP LOCKED
-), lapsed AS MATERIALIZED (
-    SELECT device_id FROM routes WHERE gateway_id IN (SELECT gateway_id FROM dead)
-    ORDER BY device_id LIMIT 10000 FOR UPDATE SKIP LOCKED
-), gone AS (
-    DELETE FROM routes d USING lapsed l WHERE d.device_id = l.device_id
+// The device's generation says whether it was claimed since, also when that later route is gone. What is missing is
+// written under the device's lock, in the order of the claims; whoever finds nothing missing has locked nothing.
+const assertSQL = `
+WITH r AS (
+    SELECT * FROM unnest($2::text[], $3::bigint[], $4::bigint[]) AS x (dev, gen, conn)
+), missing AS MATERIALIZED (
+    SELECT r.* FROM r JOIN devices v ON v.device_id = r.dev AND v.route_generation = r.gen
+    WHERE NOT EXISTS (SELECT 1 FROM routes d WHERE d.device_id = r.dev AND d.generation = r.gen)
+), locked AS MATERIALIZED (
+    SELECT v.device_id, v.user_id, v.install_epoch, m.gen, m.conn
+    FROM devices v JOIN missing m ON v.device_id = m.dev AND v.route_generation = m.gen
+    ORDER BY v.device_id FOR NO KEY UPDATE OF v
+), put AS (
+    INSERT INTO routes AS d (device_id, user_id, gateway_id, conn_id, generation, install_epoch)
+    SELECT device_id, user_id, $1, conn, gen, install_epoch FROM locked ORDER BY device_id
+    ON CONFLICT (device_id) DO UPDATE
+    SET gateway_id = EXCLUDED.gateway_id, conn_id = EXCLUDED.conn_id, generation = EXCLUDED.generation,
+        install_epoch = EXCLUDED.install_epoch
+    WHERE d.generation < EXCLUDED.generation
 )
-DELETE FROM gateways g WHERE gateway_id IN (SELECT gateway_id FROM dead)
-AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
+SELECT r.dev FROM r LEFT JOIN devices v ON v.device_id = r.dev WHERE v.route_generation IS DISTINCT FROM r.gen`
 
-// RenewLease asserts that a gateway is alive for ttl, and clears routes of gateways that are not; see im.Store.
-func (s *Store) RenewLease(ctx context.Context, gateway string, ttl time.Duration) error {
-	if _, err := s.pool.Exec(ctx, renewSQL, gateway, ttl.Microseconds(), s.id); err != nil {
-		return interpret(err)
+// AssertRoutes writes a gateway's routes again where they are missing, and says which devices it has lost; see im.Store.
+func (s *Store) AssertRoutes(ctx context.Context, gateway string, held []im.HeldRoute) (lost []string, err error) {
+	dev, gen, conn := make([]string, len(held)), make([]int64, len(held)), make([]int64, len(held))
+	for i, r := range held {
+		dev[i], gen[i], conn[i] = r.Device, r.Generation, r.Conn
 	}
-	_, err := s.pool.Exec(ctx, lapsedSQL, ttl.Microseconds(), gateway)
-	return interpret(err)
-}
-
-const leaseElsewhereSQL = `
-SELECT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`
-
-// LeaseElsewhere says whether another process holds a live lease of this gateway id, or held it when it ended without
-// dropping it.
-func (s *Store) LeaseElsewhere(ctx context.Context, gateway string) (elsewhere bool, err error) {
-	err = s.pool.QueryRow(ctx, leaseElsewhereSQL, gateway, s.id).Scan(&elsewhere)
-	return elsewhere, interpret(err)
-}
-
-const dropRoutesSQL = `
-DELETE FROM routes WHERE device_id IN (
-    SELECT device_id FROM routes WHERE gateway_id = $1
-    AND NOT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2) ORDER BY device_id FOR UPDATE)`
-
-// DropLease removes a gateway and its routes; see im.Store. What another process of the same gateway id has renewed since
-// is that one's, and stays.
-func (s *Store) DropLease(ctx context.Context, gateway string) error {
-	if _, err := s.pool.Exec(ctx, dropRoutesSQL, gateway, s.id); err != nil {
-		return interpret(err)
+	rows, err := s.pool.Query(ctx, assertSQL, gateway, dev, gen, conn)
+	if err != nil {
+		return nil, interpret(err)
 	}
-	_, err := s.pool.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1 AND holder = $2`, gateway, s.id)
-	return interpret(err)
+	lost, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return lost, interpret(err)
 }

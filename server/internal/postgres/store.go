@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -39,7 +38,6 @@ type Config struct {
 // Store is the durable state on PostgreSQL.
 type Store struct {
 	cfg  Config
-	id   string        // tells this process's leases from another's of the same gateway id
 	pool *pgxpool.Pool // everything but sends
 	send *pgxpool.Pool // sends: they never wait for a connection that reads
 
@@ -56,7 +54,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.StmtTimeout = or(cfg.StmtTimeout, 10*time.Second)
 	cfg.IdleTimeout = or(cfg.IdleTimeout, 15*time.Second)
 	cfg.GroupLimit = or(cfg.GroupLimit, 1000)
-	s := &Store{cfg: cfg, id: uuid.NewString()}
+	s := &Store{cfg: cfg}
 	var err error
 	if s.pool, err = newPool(ctx, cfg, cfg.Conns); err != nil {
 		return nil, err

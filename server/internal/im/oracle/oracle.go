@@ -34,7 +34,8 @@ type Store struct {
 	devices  map[string]*device
 	convs    map[string]*conv
 	pairs    map[[2]string]string // the two users in order → their direct conversation
-	gateways map[string]time.Time // until when the lease lasts
+	gateways map[string]lease
+	leases   int // begun so far
 }
 
 type device struct {
@@ -93,7 +94,7 @@ func New(now func() time.Time) *Store {
 	return &Store{
 		GroupLimit: 1000, NewConv: func() string { return "d-" + uuid.NewString() }, now: now,
 		users: map[string]bool{}, devices: map[string]*device{}, convs: map[string]*conv{},
-		pairs: map[[2]string]string{}, gateways: map[string]time.Time{},
+		pairs: map[[2]string]string{}, gateways: map[string]lease{},
 	}
 }
 
@@ -241,7 +242,7 @@ func (s *Store) Clone() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := New(s.now)
-	n.GroupLimit, n.NewConv = s.GroupLimit, s.NewConv
+	n.GroupLimit, n.NewConv, n.leases = s.GroupLimit, s.NewConv, s.leases
 	n.users, n.pairs, n.gateways = maps.Clone(s.users), maps.Clone(s.pairs), maps.Clone(s.gateways)
 	for id, d := range s.devices {
 		copied := *d

@@ -105,25 +105,6 @@ func routesMany(e *env) {
 	}
 }
 
-func leaseLapsed(e *env) {
-	e.direct()
-	e.must(e.RenewLease(e.ctx, "dead", time.Nanosecond)) // lapsed at once
-	e.must(e.RenewLease(e.ctx, "live", time.Hour))
-	e.wantRoute(claim(ana, "dead", 1), 1, "")
-	e.wantRoute(claim(ben, "live", 1), 1, "")
-	// Whose lease lapsed more than the caller's ttl ago is cleared; with a long ttl nobody is.
-	e.must(e.RenewLease(e.ctx, "live", time.Hour))
-	e.wantRoute(claim(ana, "dead", 2), 2, "dead")
-	e.must(e.RenewLease(e.ctx, "other", time.Microsecond))
-	e.must(e.RenewLease(e.ctx, "live", time.Hour))
-	e.must(e.RenewLease(e.ctx, "other", time.Microsecond))
-	e.wantRoute(claim(ana, "live", 1), 3, "")
-	e.wantRoute(claim(ben, "live", 2), 2, "live")
-	e.must(e.DropLease(e.ctx, "live"))
-	e.wantRoute(claim(ben, "g", 1), 3, "")
-	e.wantRoute(claim(ana, "g", 1), 4, "")
-}
-
 // lagging is what the repair sweep asks when it was told of nothing.
 func (e *env) lagging(gateway string, older, window time.Duration, limit int) ([]im.Lag, error) {
 	written, err := e.Written(e.ctx, older, window)

@@ -210,7 +210,10 @@ func unavailable(e *env) {
 	e.wantErr(err, im.ErrUnavailable)
 	_, err = e.ClaimRoutes(ctx, []im.RouteClaim{{User: "u-ana", Device: "u-ana-d1", Install: 1, Gateway: "g"}})
 	e.wantErr(err, im.ErrUnavailable)
-	e.wantErr(e.RenewLease(ctx, "g", 1e9), im.ErrUnavailable)
+	_, err = e.RenewLease(ctx, "g", "", 1e9)
+	e.wantErr(err, im.ErrUnavailable)
+	_, err = e.AssertRoutes(ctx, "g", nil)
+	e.wantErr(err, im.ErrUnavailable)
 	_, err = e.Events(ctx, []im.SeqRange{{Conv: "c1", From: 1, To: 2}})
 	e.wantErr(err, im.ErrUnavailable)
 }

@@ -1,0 +1,92 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"imbench/server/internal/im"
+)
+
+// A lease that is in force under the token that the gateway knows goes on; any other begins anew.
+const renewSQL = `
+INSERT INTO gateways AS g (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond', $4)
+ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until,
+    holder = CASE WHEN g.holder = $3 AND g.lease_until > clock_timestamp() THEN g.holder ELSE EXCLUDED.holder END
+RETURNING holder`
+
+// Rows that a claim or another sweep holds are left to the next call, so that this never waits; 10 000 routes a call
+// bound the transaction. A lapsed gateway's own row goes in the call after the one that deleted its last route. A gateway
+// that is routed to without a row of its own has ended after its row was cleared: the ids of gateways in routes are read
+// from one to the next in their index.
+const lapsedSQL = `
+WITH RECURSIVE routed AS (
+    (SELECT gateway_id FROM routes ORDER BY gateway_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.gateway_id FROM routes d WHERE d.gateway_id > x.gateway_id ORDER BY d.gateway_id LIMIT 1)
+    FROM routed x WHERE x.gateway_id IS NOT NULL
+), dead AS MATERIALIZED (
+    SELECT gateway_id FROM gateways
+    WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' AND gateway_id <> $2
+    FOR UPDATE SKIP LOCKED
+), lapsed AS MATERIALIZED (
+    SELECT device_id FROM routes
+    WHERE gateway_id IN (SELECT gateway_id FROM dead UNION ALL
+                         SELECT x.gateway_id FROM routed x
+                         WHERE x.gateway_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.gateway_id = x.gateway_id))
+    ORDER BY device_id LIMIT 10000 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM routes d USING lapsed l WHERE d.device_id = l.device_id
+)
+DELETE FROM gateways g WHERE gateway_id IN (SELECT gateway_id FROM dead)
+AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
+
+// RenewLease keeps a gateway alive for ttl, and clears routes of gateways that are not; see im.Store.
+func (s *Store) RenewLease(ctx context.Context, gateway, lease string, ttl time.Duration) (now string, err error) {
+	err = s.pool.QueryRow(ctx, renewSQL, gateway, ttl.Microseconds(), lease, rand.Text()).Scan(&now)
+	switch {
+	case err != nil:
+	case lease == "":
+		err = s.dropRoutes(ctx, gateway, now)
+	case lease == now:
+		_, err = s.pool.Exec(ctx, lapsedSQL, (ttl / 3).Microseconds(), gateway)
+	}
+	return now, interpret(err)
+}
+
+const leaseElsewhereSQL = `SELECT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`
+
+// LeaseElsewhere says whether another lease of this gateway id than the given one is in force: another process holds it, or
+// held it when it ended without dropping it.
+func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease string) (elsewhere bool, err error) {
+	err = s.pool.QueryRow(ctx, leaseElsewhereSQL, gateway, lease).Scan(&elsewhere)
+	return elsewhere, interpret(err)
+}
+
+const dropRoutesSQL = `
+DELETE FROM routes WHERE device_id IN (
+    SELECT device_id FROM routes WHERE gateway_id = $1
+    AND NOT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2) ORDER BY device_id LIMIT $3 FOR UPDATE)`
+
+// dropRoutes removes all routes of a gateway while its lease is no other's, a bounded number a transaction.
+func (s *Store) dropRoutes(ctx context.Context, gateway, lease string) error {
+	const most = 10_000
+	for {
+		tag, err := s.pool.Exec(ctx, dropRoutesSQL, gateway, lease, most)
+		if err != nil || tag.RowsAffected() < most {
+			return err
+		}
+	}
+}
+
+// DropLease removes a gateway and its routes; see im.Store. What another process of the same gateway id has renewed since
+// is that one's, and stays.
+func (s *Store) DropLease(ctx context.Context, gateway, lease string) error {
+	if err := s.dropRoutes(ctx, gateway, lease); err != nil {
+		return interpret(err)
+	}
+	_, err := s.pool.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1 AND holder = $2`, gateway, lease)
+	return interpret(err)
+}
+
+var _ im.Leases = (*Store)(nil)
