@@ -42,6 +42,7 @@ type Store interface {
 	ExportLog(ctx context.Context, namespace string, fn func(im.Event) error) error
 	NamespacedDevices(ctx context.Context, devices []string) (map[string]string, error)
 	DBStats(ctx context.Context) (postgres.DBStats, error)
+	DeviceState(ctx context.Context, q im.DeviceQuery) (im.DeviceState, error)
 	ChangeConversation(ctx context.Context, conv string, c postgres.ConvChange) (postgres.ConvSettings, error)
 }
 
@@ -64,6 +65,9 @@ type Config struct {
 	Drain       func()            // begins the gateway's ordered shutdown and returns at once
 	Changed     func(conv string) // tells all gateways, this one too, that a conversation's mode changed
 	Log         *slog.Logger
+
+	// Live tells of a device's connection at this gateway, if it has one; nil = nobody can.
+	Live func(device string) (im.LiveDevice, bool)
 
 	// For the public listener only. Verify reads a device's token (token.Key.Verify).
 	Client         Client
@@ -100,6 +104,7 @@ func Admin(cfg Config) http.Handler {
 	guarded.HandleFunc("DELETE /admin/v1/populations/{ns}", s.removePopulation)
 	guarded.HandleFunc("GET /admin/v1/populations/{ns}/log", s.exportLog)
 	guarded.HandleFunc("PATCH /admin/v1/conversations/{id}", s.changeConversation)
+	guarded.HandleFunc("GET /admin/v1/devices/{id}", s.device)
 	guarded.HandleFunc("POST /admin/v1/tokens", s.mintTokens)
 	guarded.HandleFunc("GET /admin/v1/info", s.info)
 	guarded.HandleFunc("GET /admin/v1/dbstats", s.dbStats)
