@@ -32,7 +32,7 @@ func plannedCalls() []planned {
 			return func(ctx context.Context, e *explained) error {
 				var reqs []im.SendReq
 				for i, c := range conv {
-					reqs = append(reqs, im.SendReq{From: user, Conv: c, CMID: fmt.Sprint(wait, i), Body: "x"})
+					reqs = append(reqs, im.SendReq{From: user, Conv: c, CMID: fmt.Sprint(wait, len(conv), i), Body: "x"})
 				}
 				res, err := e.SendBatch(ctx, reqs, wait)
 				return first(err, res, func(r im.SendResult) error { return r.Err })
@@ -51,7 +51,9 @@ func plannedCalls() []planned {
 	)
 	return []planned{
 		{"send", 200, send(false, group, fill.Hot, "f-p000035", group, fill.Hot)},
-		{"send-contended", 80, send(true, group)},
+		{"send-contended", 120, send(true, group, fill.Hot)},
+		{"send-one", 80, send(false, group)},
+		{"send-one-contended", 80, send(true, group)},
 		{"ack", 90, ack(600)},
 		{"ack-refused", 90, ack(1 << 40)},
 		{"read", 200, func(ctx context.Context, e *explained) error {
