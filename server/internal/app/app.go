@@ -59,7 +59,7 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 			f.help(stdout, usage)
 			return exitOK
 		case err == nil && command == "check-config":
-			fmt.Fprintln(stdout, "the configuration is good")
+			err = c.report(stdout, stderr)
 		case err == nil:
 			if vars["GOGC"] == "" { // an operator's own choice wins
 				defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const usage = `server is one gateway with its store. Any number of them may shar
   server token -user U -device D [-ttl 1h]       print a token for a device, for development
   server migrate -db … [-partitions 16]          bring the schema up to date, and end
   server restore-epoch -db … [-conv C]           after a restore or a rebuild: no device trusts its old cursors
-  server check-config [flags]                    say what is wrong with the flags, and end
+  server check-config [flags]                    say all that is wrong with flags and files, and end: 0 good, 2 not
 
 Secrets come from files or from the environment, never from flags: IM_TOKEN_KEY, IM_ADMIN_TOKEN.
 
@@ -41,7 +42,8 @@ type config struct {
 	key          *token.Key
 	adminToken   string
 	migrate      bool
-	tls          *tls.Config // nil = plain
+	cert         *certFiles  // nil = plain
+	tls          *tls.Config // of cert
 	origins      []string
 	logLevel     slog.Level
 	drain        time.Duration
@@ -74,6 +76,8 @@ type config struct {
 	retentionKeys  time.Duration
 
 	faults *fault.Set // nil = none
+
+	warnings []string // what is not wrong, and will be or may be: said by check-config
 }
 
 // secretFlags name the files that flags point at; what was read from them is in config.
@@ -87,7 +91,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.StringVar(&c.gatewayID, "gateway-id", "", "`id` of this gateway, different for each (or IM_GATEWAY_ID; default: made from the host name)")
 	f.StringVar(&s.keyFile, "token-key-file", "", "`file` with the hexadecimal key of the devices' tokens, 32 bytes or more (or IM_TOKEN_KEY holds the key)")
 	f.StringVar(&s.adminFile, "admin-token-file", "", "`file` with the token of the admin API (or IM_ADMIN_TOKEN holds it); without one the admin API is closed")
-	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate chain for the listener for devices")
+	f.StringVar(&s.certFile, "tls-cert", "", "`file` with the certificate chain for the listener for devices; read again when it changes, and at SIGHUP")
 	f.StringVar(&s.tlsKeyFile, "tls-key", "", "`file` with the certificate's key")
 	f.StringVar(&s.origins, "origins", "", "comma-separated `hosts` whose pages may connect, besides this one")
 	f.BoolVar(&c.migrate, "migrate", true, "bring the schema up to date before the start")
@@ -146,29 +150,43 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 	c.readAdminToken(f, s.adminFile, env)
 	c.readTLS(f, &s)
 	c.readFaults(f, env)
-	for host := range strings.SplitSeq(s.origins, ",") {
-		if host = strings.TrimSpace(host); host != "" {
-			c.origins = append(c.origins, host)
-		}
-	}
+	c.readOrigins(f, s.origins)
 	if len(f.problems) > 0 {
 		return nil, f, f.problems
 	}
 	return c, f, nil
 }
 
+// readOrigins takes the hosts of pages; they are compared with the host of Origin, in small letters.
+func (c *config) readOrigins(f *flagSet, list string) {
+	for host := range strings.SplitSeq(list, ",") {
+		if host = strings.ToLower(strings.TrimSpace(host)); host == "" {
+			continue
+		}
+		u, err := url.Parse("//" + host)
+		f.need(err == nil && u.Host == host && u.Hostname() != "", "origins", "hosts with commas between them, each with a port if it has one and without https://, such as chat.example.org")
+		c.origins = append(c.origins, host)
+	}
+}
+
 func (c *config) checkPlaces(f *flagSet) {
 	checkDB(f, c.db)
-	for _, name := range []string{"listen", "admin-listen"} {
-		_, port, err := net.SplitHostPort(f.Lookup(name).Value.String())
+	var hosts [2]string
+	var ports [2]int
+	for i, name := range []string{"listen", "admin-listen"} {
+		host, port, err := net.SplitHostPort(f.Lookup(name).Value.String())
 		if err == nil {
-			_, err = net.LookupPort("tcp", port)
+			ports[i], err = net.LookupPort("tcp", port)
 		}
+		hosts[i] = host
 		f.need(err == nil, name, "host:port, such as 127.0.0.1:8080 or :8080")
+		if err == nil {
+			checkHost(f, name, host)
+		}
 	}
-	if _, port, err := net.SplitHostPort(c.listen); err == nil && port != "0" {
-		f.need(c.listen != c.adminListen, "admin-listen", "another address than -listen")
-	}
+	every := func(host string) bool { ip := net.ParseIP(host); return host == "" || ip != nil && ip.IsUnspecified() }
+	f.need(ports[0] == 0 || ports[0] != ports[1] || hosts[0] != hosts[1] && !every(hosts[0]) && !every(hosts[1]),
+		"admin-listen", "another address than -listen")
 	f.need(c.environment == "" || wire.ValidID(c.environment), "environment", "1 to 64 of [A-Za-z0-9._-], such as staging")
 	f.need(wire.ValidID(c.gatewayID), "gateway-id", "1 to 64 of [A-Za-z0-9._-]")
 }
@@ -279,12 +297,17 @@ func (c *config) readTLS(f *flagSet, s *secretFlags) {
 		f.badf("-tls-cert and -tls-key: give both or none")
 		return
 	}
-	pair, err := tls.LoadX509KeyPair(s.certFile, s.tlsKeyFile)
+	cert, err := openCertificate(s.certFile, s.tlsKeyFile, time.Now())
 	if err != nil {
-		f.badf("-tls-cert %s, -tls-key %s: %v", s.certFile, s.tlsKeyFile, err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // both files may be at fault
+			f.badf("%s", line)
+		}
 		return
 	}
-	c.tls = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	c.cert, c.tls = cert, cert.config()
+	if warning := cert.expiry(time.Now()); warning != "" {
+		c.warnings = append(c.warnings, warning)
+	}
 }
 
 // defaultID is the host's name with a random end, so that two gateways on a host differ.

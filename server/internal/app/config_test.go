@@ -1,15 +1,7 @@
 package app
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -66,7 +58,12 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-db", "postgres://u:pw@h:port/x"}, "-db: "},
 		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},
 		{[]string{"-token-key-file", "/does/not/exist"}, "-token-key-file /does/not/exist: cannot be read"},
-		{[]string{"-tls-cert", "/none", "-tls-key", "/none"}, "-tls-cert /none, -tls-key /none: open"},
+		{[]string{"-tls-cert", "/none", "-tls-key", "/dev/null"}, "-tls-cert /none: cannot be read: open"},
+		{[]string{"-tls-cert", "/dev/null", "-tls-key", "/dev/null"}, "-tls-cert /dev/null, -tls-key /dev/null: tls: failed to find any PEM data"},
+		{[]string{"-tls-cert", "/dev/zero", "-tls-key", "/dev/null"}, "-tls-cert /dev/zero: is larger than"},
+		{[]string{"-listen", "203.0.113.1:80"}, "-listen 203.0.113.1:80: must be an address of this machine: "},
+		{[]string{"-listen", ":8090", "-admin-listen", "127.0.0.1:8090"}, "-admin-listen 127.0.0.1:8090: must be another address than -listen"},
+		{[]string{"-origins", "https://chat.example.org"}, "-origins https://chat.example.org: must be hosts"},
 		{[]string{"-log-level", "loud"}, "-log-level loud: must be debug, info, warn or error"},
 		{[]string{"-listen", "127.0.0.1:99999"}, "-listen 127.0.0.1:99999: must be"},
 		{[]string{"-listen", "127.0.0.1:8090", "-admin-listen", "127.0.0.1:8090"}, "-admin-listen 127.0.0.1:8090: must be another address than -listen"},
@@ -137,36 +134,6 @@ func TestDefaultIDIsValidAndNew(t *testing.T) {
 	if !wire.ValidID(a) || a == b {
 		t.Errorf("%q, %q", a, b)
 	}
-}
-
-// certificate writes a self-signed certificate for the loopback and its key.
-func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "imbench test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certFile, keyFile = filepath.Join(t.TempDir(), "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(certFile, certPEM, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return certFile, keyFile, pool
 }
 
 func TestTLS(t *testing.T) {

@@ -157,6 +157,9 @@ func (p *process) start(ctx context.Context) (err error) {
 	if c.retentionEvery > 0 {
 		p.background.Go(func() { p.retention.run(leaseCtx) })
 	}
+	if c.cert != nil {
+		p.background.Go(func() { c.cert.follow(leaseCtx, p.log) })
+	}
 	p.serve()
 	return nil
 }
