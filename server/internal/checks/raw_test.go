@@ -26,7 +26,6 @@ import (
 // raw is a connection on which a check says byte for byte what it likes, and reads only when it likes. What comes is
 // read by a library that nobody here wrote, and held against RFC 6455.
 type raw struct {
-	t  *testing.T
 	nc *net.TCPConn
 	br *bufio.Reader
 }
@@ -59,25 +58,34 @@ func (h handshake) bytes(host string) []byte {
 	return b.Bytes()
 }
 
-// dialTCP connects to a server's base URL. The connection ends with the test, by a reset: thousands of them would
-// otherwise wait for a minute each.
+// dialTCP connects to a server's base URL. The connection ends with the test.
 func dialTCP(t *testing.T, base string, control func(network, address string, c syscall.RawConn) error) *raw {
 	t.Helper()
-	d := net.Dialer{Control: control}
-	nc, err := d.DialContext(context.Background(), "tcp", strings.TrimPrefix(base, "http://"))
+	r, err := newRaw(base, control)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &raw{t, nc.(*net.TCPConn), bufio.NewReaderSize(nc, 512)}
-	r.patient(patience)
 	t.Cleanup(r.hangUp)
 	return r
+}
+
+// newRaw is dialTCP for any goroutine; who calls it hangs up.
+func newRaw(base string, control func(network, address string, c syscall.RawConn) error) (*raw, error) {
+	d := net.Dialer{Control: control}
+	nc, err := d.DialContext(context.Background(), "tcp", strings.TrimPrefix(base, "http://"))
+	if err != nil {
+		return nil, err
+	}
+	r := &raw{nc.(*net.TCPConn), bufio.NewReaderSize(nc, 512)}
+	r.patient(patience)
+	return r, nil
 }
 
 // patient bounds everything that is read from now on.
 func (r *raw) patient(limit time.Duration) { _ = r.nc.SetReadDeadline(time.Now().Add(limit)) }
 
-// hangUp ends the connection without a word; it may be called again.
+// hangUp ends the connection without a word, by a reset: thousands of them would otherwise wait for a minute each. It may
+// be called again.
 func (r *raw) hangUp() {
 	_ = r.nc.SetLinger(0) // fails only if it has ended
 	_ = r.nc.Close()
@@ -86,6 +94,11 @@ func (r *raw) hangUp() {
 // ask sends a handshake and returns the status of its answer; 0 means that the connection ended without one.
 func (r *raw) ask(h handshake) int {
 	r.write(h.bytes(r.nc.RemoteAddr().String()))
+	return r.status()
+}
+
+// status is that of the answer to a handshake.
+func (r *raw) status() int {
 	resp, err := http.ReadResponse(r.br, nil)
 	if err != nil {
 		return 0
@@ -185,11 +198,18 @@ func (g *gateway) rawConnect(p im.Principal, control func(network, address strin
 	if status := r.ask(handshake{token: bearer(g.t, p)}); status != http.StatusSwitchingProtocols {
 		g.t.Fatalf("%s: HTTP %d", p.Device, status)
 	}
-	for _, q := range []wire.Request{{T: wire.THello, Device: p.Device, Install: p.Install}, {T: wire.TSub}} {
-		r.text(string(wire.AppendRequest(nil, &q)))
-		if seen, _ := r.until(); seen != "welcome" && seen != "subbed" {
-			g.t.Fatalf("%s of %s: %s", q.T, p.Device, seen)
-		}
+	r.hello(p)
+	if seen, _ := r.until(); seen != "welcome" {
+		g.t.Fatalf("hello of %s: %s", p.Device, seen)
+	}
+	r.text(`{"t":"sub"}`)
+	if seen, _ := r.until(); seen != "subbed" {
+		g.t.Fatalf("sub of %s: %s", p.Device, seen)
 	}
 	return r
+}
+
+// hello says it, and waits for nothing.
+func (r *raw) hello(p im.Principal) {
+	r.text(string(wire.AppendRequest(nil, &wire.Request{T: wire.THello, Device: p.Device, Install: p.Install})))
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,6 +168,29 @@ func TestHellosRefused(t *testing.T) {
 		h := newHouse(t, func(c *Config) { c.HelloTimeout = 20 * time.Millisecond })
 		if code, reason := h.dial("ana/a1").closed(); code != 4009 || !retryReason.MatchString(reason) {
 			t.Fatalf("closed with %d %q", code, reason)
+		}
+	})
+	t.Run("half a hello", func(t *testing.T) {
+		h := newHouse(t, func(c *Config) { c.HelloTimeout = 20 * time.Millisecond })
+		d := h.dial("ana/a1")
+		w, err := d.ws.NextWriter(websocket.TextMessage)
+		if err == nil {
+			_, err = w.Write(bytes.Repeat([]byte(" "), 8192)) // more than a buffer: a part of the message goes out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, reason := d.closed(); code != 4009 || !retryReason.MatchString(reason) {
+			t.Fatalf("closed with %d %q", code, reason)
+		}
+	})
+	t.Run("a length of 2⁶³ and more", func(t *testing.T) {
+		d := newHouse(t, nil).dial("ana/a1")
+		if _, err := d.ws.NetConn().Write(append([]byte{0x81, 0xff}, bytes.Repeat([]byte{0xff}, 12)...)); err != nil {
+			t.Fatal(err)
+		}
+		if code, _ := d.closed(); code != 1002 {
+			t.Fatalf("closed with %d", code)
 		}
 	})
 	t.Run("a field too much is no reason to close", func(t *testing.T) {

@@ -104,9 +104,7 @@ func (s *session) readAll() error {
 	for {
 		op, r, err := s.ws.NextReader()
 		if err != nil {
-			if !greeted {
-				s.unheard(err)
-			}
+			s.failed(err, greeted)
 			return err
 		}
 		if s.conn.Closing() {
@@ -117,15 +115,21 @@ func (s *session) readAll() error {
 			continue
 		}
 		if greeted, err = s.frame(r, greeted); err != nil {
+			s.failed(err, greeted)
 			return err
 		}
 	}
 }
 
-// unheard tells a peer that has not said hello in time.
-func (s *session) unheard(err error) {
+// failed tells a peer why it is read from no longer, where the library has not: it has not said hello in time, be it that
+// it has begun to, or announces a frame of 2⁶³ bytes or more.
+func (s *session) failed(err error, greeted bool) {
 	var late interface{ Timeout() bool }
-	if errors.As(err, &late) && late.Timeout() && !s.conn.Closing() {
+	switch {
+	case s.conn.Closing():
+	case errors.Is(err, websocket.ErrReadLimit): // we set none: this is the only length that the library refuses
+		s.conn.Close(wire.Close{Code: websocket.CloseProtocolError}, "a frame's length")
+	case !greeted && errors.As(err, &late) && late.Timeout():
 		s.g.metrics.handshakes.WithLabelValues("no hello").Inc()
 		s.conn.Close(wire.CloseNotAdmitted, s.g.retryReason())
 	}
