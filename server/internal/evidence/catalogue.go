@@ -112,7 +112,7 @@ var catalogue = []Entry{
 	ours("05-slow-receiver-4008", "G4"),
 	ours("05-queue-bounded-in-bytes", "G4"),
 	ours("05-bad-frames", "G4"),
-	ours("05-unauthorised", "F2").later(gatewayIssue),
+	ours("05-unauthorised", "F2"),
 
 	d("06-crash-send.before_insert", "D1 D2"),
 	d("06-crash-send.before_commit", "D1 D2 P1"),
