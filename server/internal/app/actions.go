@@ -53,6 +53,7 @@ type actions struct {
 	// receipts has something in it for each count under way. One of a large group costs as much as a thousand other
 	// reads: so few at once leave connections to those.
 	receipts chan struct{}
+	ending   context.Context // done when whoever waits for a commit is to be answered without it; nil = never
 }
 
 // submitter is a batcher: batch.Sender and batch.Marker.
@@ -72,7 +73,7 @@ const (
 // Send appends a message through the group commit. The errors are those of im.SendResult; when ctx ends first the
 // outcome is im.ErrUnavailable.
 func (a *actions) Send(ctx context.Context, r im.SendReq) im.SendResult {
-	res, err := await(ctx, a.send, r)
+	res, err := await(ctx, a.ending, a.send, r)
 	if err != nil {
 		return im.SendResult{Err: err}
 	}
@@ -82,14 +83,18 @@ func (a *actions) Send(ctx context.Context, r im.SendReq) im.SendResult {
 // Read moves a read position through the batcher, which announces it. The errors are those of im.ReadResult; when ctx
 // ends first the outcome is im.ErrUnavailable.
 func (a *actions) Read(ctx context.Context, r im.ReadReq) im.ReadResult {
-	res, err := await(ctx, a.read, r)
+	res, err := await(ctx, a.ending, a.read, r)
 	if err != nil {
 		return im.ReadResult{Err: err}
 	}
 	return res
 }
 
-func await[Q, R any](ctx context.Context, to submitter[Q, R], req Q) (res R, err error) {
+func await[Q, R any](ctx, ending context.Context, to submitter[Q, R], req Q) (res R, err error) {
+	var end <-chan struct{}
+	if ending != nil {
+		end = ending.Done()
+	}
 	done := make(chan R, 1) // so that the batcher does not wait for who has gone
 	to.Submit(req, func(r R) { done <- r })
 	select {
@@ -97,6 +102,8 @@ func await[Q, R any](ctx context.Context, to submitter[Q, R], req Q) (res R, err
 		return res, nil
 	case <-ctx.Done():
 		return res, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
+	case <-end:
+		return res, fmt.Errorf("%w: this gateway is ending", im.ErrUnavailable)
 	}
 }
 

@@ -44,6 +44,8 @@ type process struct {
 	lease *lease
 	acts  *actions
 
+	giveUp context.CancelFunc // acts answers who waits for a commit
+
 	retention *retention
 
 	device, admin   *http.Server
@@ -143,6 +145,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.claim = batch.NewClaimer(store, batch.ClaimerConfig{})
 	p.acts = &actions{views: p.store, store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns),
 		receipts: make(chan struct{}, min(maxReceipts, c.dbConns/2))}
+	p.acts.ending, p.giveUp = context.WithCancel(context.Background())
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
@@ -170,7 +173,7 @@ func (p *process) serve() {
 	p.registerMetrics(metrics)
 	cfg := api.Config{Gateway: p.cfg.gatewayID, Environment: p.cfg.environment, Revision: Revision, AdminToken: p.cfg.adminToken,
 		Limits: p.cfg.limits(), Store: p.store, Tokens: p.cfg.key, Metrics: metrics, Ready: p.ready,
-		Drain: func() { p.end(errDrained) }, Changed: p.modeChanged, Log: p.log, Client: p.acts, Verify: p.cfg.key.Verify, Origins: p.cfg.origins,
+		Drain: func() { p.end(errDrained) }, Changed: p.modeChanged, Live: p.hub.Live, Log: p.log, Client: p.acts, Verify: p.cfg.key.Verify, Origins: p.cfg.origins,
 		ClientRate: float64(p.cfg.requestRate), Register: metrics}
 	quiet := log.New(io.Discard, "", 0) // what net/http would log is what outsiders do: broken handshakes, resets
 	p.device = &http.Server{Handler: api.Public(cfg, p.gw), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
@@ -249,7 +252,10 @@ func (p *process) stop(drain time.Duration) {
 		step("connections", drain+limit, func(ctx context.Context) error { return p.gw.Drain(ctx, drain) })
 	}
 	if p.device != nil {
+		// Who still waits for a commit is told that nothing is known of it, and not cut.
+		late := time.AfterFunc(limit*3/5, p.giveUp)
 		step("listener", limit, shutdown(p.device))
+		late.Stop()
 	}
 	if p.send != nil {
 		step("sends", limit, p.send.Close)
@@ -269,6 +275,9 @@ func (p *process) stop(drain time.Duration) {
 	}
 	if p.admin != nil {
 		step("admin listener", limit, shutdown(p.admin))
+	}
+	if p.giveUp != nil {
+		p.giveUp()
 	}
 	p.background.Wait()
 	for _, l := range []net.Listener{p.deviceL, p.adminL} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -161,46 +162,55 @@ func TestHTTPReachesTheSockets(t *testing.T) {
 	}
 }
 
-// A join that waits for a locked conversation when the gateway is stopped is answered, and not cut.
-func TestHTTPJoinIsAnsweredAtTheEnd(t *testing.T) {
+// A join and a message that wait for a locked conversation when the gateway is stopped are answered, and not cut.
+func TestHTTPIsAnsweredAtTheEnd(t *testing.T) {
 	t.Parallel()
-	url, cfg := newDatabase(t)
-	r := start(t, testEnv, nil, "-db", url)
-	r.call("POST", "/admin/v1/populations", population, 201, nil)
-	conn, err := pgx.ConnectConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
+	for name, c := range map[string]struct{ path, body, waits string }{
+		"join": {"members", `{"user":"t-u3"}`, "im_change_lock_waits_total 0"},
+		"send": {"messages", `{"client_msg_id":"k","body":"b"}`, "im_send_contended_total 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, cfg := newDatabase(t)
+			r := start(t, testEnv, nil, "-db", url)
+			r.call("POST", "/admin/v1/populations", population, 201, nil)
+			conn, err := pgx.ConnectConfig(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(context.Background())
+			if _, err := conn.Exec(t.Context(), `BEGIN; SELECT 1 FROM conversations WHERE conv_id = 't-g1' FOR UPDATE`); err != nil {
+				t.Fatal(err)
+			}
+			var tokens struct{ Tokens map[string]string }
+			r.call("POST", "/admin/v1/tokens", `{"devices":["t-u2-d1"]}`, 200, &tokens)
+			req, err := http.NewRequest("POST", "http://"+r.Listen+"/v1/conversations/t-g1/"+c.path, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+tokens.Tokens["t-u2-d1"])
+			req.Header.Set("Content-Type", "application/json")
+			answer := make(chan string, 1)
+			go func() {
+				client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+				resp, err := client.Do(req)
+				if err != nil {
+					answer <- err.Error()
+					return
+				}
+				defer resp.Body.Close()
+				text, _ := io.ReadAll(resp.Body)
+				answer <- resp.Status + " " + string(text)
+			}()
+			for strings.Contains(r.call("GET", "/metrics", "", 200, nil), "\n"+c.waits+"\n") { // go test's own timeout is the bound
+			}
+			r.stop()
+			if got := <-answer; !strings.HasPrefix(got, "503 Service Unavailable ") || !strings.Contains(got, `"state":"unknown"`) {
+				t.Error(got)
+			}
+			r.wait(exitOK)
+		})
 	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT 1 FROM conversations WHERE conv_id = 't-g1' FOR UPDATE`); err != nil {
-		t.Fatal(err)
-	}
-	var tokens struct{ Tokens map[string]string }
-	r.call("POST", "/admin/v1/tokens", `{"devices":["t-u2-d1"]}`, 200, &tokens)
-	req, err := http.NewRequest("POST", "http://"+r.Listen+"/v1/conversations/t-g1/members", strings.NewReader(`{"user":"t-u3"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+tokens.Tokens["t-u2-d1"])
-	req.Header.Set("Content-Type", "application/json")
-	status := make(chan string, 1)
-	go func() {
-		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-		resp, err := client.Do(req)
-		if err != nil {
-			status <- err.Error()
-			return
-		}
-		defer resp.Body.Close()
-		status <- resp.Status
-	}()
-	for strings.Contains(r.call("GET", "/metrics", "", 200, nil), "\nim_change_lock_waits_total 0\n") { // go test's own timeout is the bound
-	}
-	r.stop()
-	if got := <-status; got != "503 Service Unavailable" {
-		t.Error(got)
-	}
-	r.wait(exitOK)
 }
 
 // Whatever a client sends, it gets one clear error and nobody else is disturbed.
