@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"imbench/server/wire"
 )
 
 // metrics count what does not belong to the hub. The labels' values are all ours, never a peer's.
@@ -15,12 +17,18 @@ type metrics struct {
 }
 
 func newMetrics() metrics {
-	return metrics{
-		handshakes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_handshakes_total",
-			Help: "Handshakes by outcome."}, []string{"outcome"}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_request_errors_total",
-			Help: "Requests answered with an error, by code."}, []string{"code"}),
+	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_handshakes_total",
+		Help: "Handshakes by outcome."}, []string{"outcome"})
+	errors := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_request_errors_total",
+		Help: "Requests answered with an error, by code."}, []string{"code"})
+	// What alerts and people look for begins at zero, so that the first one is an increase.
+	for _, outcome := range []string{"welcome", "turned away", "unauthorised", "unavailable", "overtaken", "draining", "no hello", "bad"} {
+		handshakes.WithLabelValues(outcome)
 	}
+	for _, code := range []wire.Code{wire.Unavailable, wire.RateLimited} {
+		errors.WithLabelValues(string(code))
+	}
+	return metrics{handshakes: handshakes, errors: errors}
 }
 
 // Collectors are the gateway's metrics; the hub has its own.

@@ -179,6 +179,7 @@ type Store interface {
 	Reads
 	Upkeep
 	Leases
+	Devices
 
 	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
 	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must

@@ -33,7 +33,7 @@ INSERT INTO routes AS d (device_id, user_id, gateway_id, conn_id, generation, in
 SELECT device_id, user_id, gw, conn, route_generation, inst FROM claimed ORDER BY device_id
 ON CONFLICT (device_id) DO UPDATE
 SET gateway_id = EXCLUDED.gateway_id, prev_gateway = d.gateway_id, conn_id = EXCLUDED.conn_id,
-    generation = EXCLUDED.generation, install_epoch = EXCLUDED.install_epoch
+    generation = EXCLUDED.generation, install_epoch = EXCLUDED.install_epoch, claimed_at = EXCLUDED.claimed_at
 RETURNING device_id, generation, prev_gateway`
 
 const claimReasonSQL = `

@@ -25,7 +25,7 @@ func (s *Store) DeviceState(ctx context.Context, q im.DeviceQuery) (im.DeviceSta
 	st := im.DeviceState{User: d.user, Device: q.Device, Install: d.install, Generation: d.generation}
 	if r := d.route; r != nil {
 		l, leased := s.gateways[r.gateway]
-		st.Route = &im.DeviceRoute{Gateway: r.gateway, Generation: r.generation, Install: r.install, Leased: leased}
+		st.Route = &im.DeviceRoute{Gateway: r.gateway, PrevGateway: r.prev, Conn: r.conn, Generation: r.generation, Install: r.install, Leased: leased}
 		if leased {
 			st.Route.LeaseLeft = l.until.Sub(s.now())
 		}

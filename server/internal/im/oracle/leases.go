@@ -41,7 +41,7 @@ func (s *Store) ClaimRoutes(ctx context.Context, claims []im.RouteClaim) ([]im.R
 				out[i].PrevGateway = d.route.gateway
 			}
 			d.generation++
-			d.install, d.route = cl.Install, &route{cl.Gateway, d.generation, cl.Install}
+			d.install, d.route = cl.Install, &route{cl.Gateway, out[i].PrevGateway, cl.Conn, d.generation, cl.Install}
 			out[i].Generation = d.generation
 		}
 	}
@@ -73,7 +73,7 @@ func (s *Store) AssertRoutes(ctx context.Context, gateway string, held []im.Held
 		case d == nil || d.generation != r.Generation:
 			lost = append(lost, r.Device)
 		case d.route == nil:
-			d.route = &route{gateway, d.generation, d.install}
+			d.route = &route{gateway, "", r.Conn, d.generation, d.install}
 		}
 	}
 	return lost, nil

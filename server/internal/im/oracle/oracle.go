@@ -47,6 +47,8 @@ type device struct {
 
 type route struct {
 	gateway    string
+	prev       string // the gateway of the route that it replaced
+	conn       int64
 	generation int64
 	install    int32
 }

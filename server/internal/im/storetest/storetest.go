@@ -135,6 +135,9 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"direct-outcomes", directOutcomes},
 		{"inbox-shows", inboxShows},
 		{"inbox-pages", inboxPages},
+		{"device-state", deviceState},
+		{"device-pages", devicePages},
+		{"device-outcomes", deviceOutcomes},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
