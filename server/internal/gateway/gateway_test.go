@@ -29,7 +29,7 @@ func TestOneConnectionsLife(t *testing.T) {
 	c := h.dial("ana/a1")
 	c.ask(`{"t":"hello","rid":"h","device":"a1","install":3}`, `{"t":"welcome","rid":"h","conn":1,"generation":1,"heartbeat_ms":30000,`+
 		`"gateway":"g1","environment":"test","limits":{"max_frame":65536,"max_body":8192,"sync_limit":200,"ack_delay_ms":3000,"ack_every":4,"sends_in_flight":16}}`)
-	if got := fmt.Sprintf("%+v", h.backend.seen().claims); got != "[{User:ana Device:a1 Install:3 Gateway:g1 Conn:1}]" {
+	if got := fmt.Sprintf("%+v", h.backend.seen().claims); got != "[{User:ana Device:a1 Install:3 Gateway:g1 Conn:1 Lease:}]" {
 		t.Fatalf("claimed %s", got)
 	}
 	c.ask(`{"t":"sub","rid":"1"}`, `{"t":"subbed","rid":"1"}`)
