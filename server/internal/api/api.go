@@ -85,7 +85,7 @@ func Public(cfg Config, ws http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	s.handleRoutes(mux, s.publicRoutes(ws))
 	mux.HandleFunc("/", nothingHere)
-	return bounded(mux)
+	return identified(bounded(mux))
 }
 
 // publicRoutes are all endpoints of the public listener.
@@ -120,7 +120,7 @@ func Admin(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", patient(promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4})))
 	mux.Handle("/", s.auth(guarded))
-	return bounded(mux)
+	return identified(bounded(mux))
 }
 
 type server struct {
@@ -168,6 +168,9 @@ func (s *server) auth(next http.Handler) http.Handler {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			writeError(w, &apiError{http.StatusUnauthorized, "UNAUTHORISED", "the admin token is missing or wrong"})
 		default:
+			if s.Log.Enabled(r.Context(), slog.LevelDebug) {
+				s.logOf(w).Debug("admin request", "method", r.Method, "path", r.URL.Path, "address", r.RemoteAddr)
+			}
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -204,7 +207,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &apiError{http.StatusInternalServerError, "INTERNAL", "the gateway failed; its log says why"}
 	}
 	if known.status >= 500 {
-		s.Log.Warn("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		s.logOf(w).Warn("admin request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	writeError(w, known)
 }

@@ -107,22 +107,24 @@ type exchange struct {
 func (s *server) client(name string, do func(*exchange) (int, any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		status := s.answer(w, r, do)
+		status, me := s.answer(w, r, do)
 		s.metrics.observe(name, status, time.Since(began))
+		s.answered(w, r, me, name, status, began)
 	}
 }
 
-func (s *server) answer(w http.ResponseWriter, r *http.Request, do func(*exchange) (int, any, error)) (status int) {
+// answer answers, and says with which status, and to whom if that is known.
+func (s *server) answer(w http.ResponseWriter, r *http.Request, do func(*exchange) (int, any, error)) (status int, me im.Principal) {
 	if !s.admitOrigin(w, r) {
-		return refuse(w, &refusal{status: http.StatusForbidden, code: codeForbidden, message: "pages of this origin may not ask here"})
+		return refuse(w, &refusal{status: http.StatusForbidden, code: codeForbidden, message: "pages of this origin may not ask here"}), me
 	}
 	me, ok := s.principal(r)
 	if !ok {
-		return s.unauthorised(w, "a valid bearer token is needed")
+		return s.unauthorised(w, "a valid bearer token is needed"), me
 	}
 	leave, refused := s.limits.enter(me.User)
 	if refused != nil {
-		return refuse(w, refused)
+		return refuse(w, refused), me
 	}
 	defer leave()
 	ctx := r.Context()
@@ -133,10 +135,10 @@ func (s *server) answer(w http.ResponseWriter, r *http.Request, do func(*exchang
 	defer cancel()
 	status, reply, err := do(&exchange{w: w, r: r, ctx: ctx, me: me})
 	if err != nil {
-		return s.refuseError(w, r, err)
+		return s.refuseError(w, r, me, err), me
 	}
 	writeJSON(w, status, reply)
-	return status
+	return status, me
 }
 
 // principal reads the bearer token, which must name ids of the wire.
@@ -171,7 +173,7 @@ func (s *server) admitOrigin(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	w.Header().Set("Access-Control-Allow-Origin", origin)
-	w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After, "+requestIDHeader)
 	return true
 }
 
@@ -179,7 +181,7 @@ func (s *server) admitOrigin(w http.ResponseWriter, r *http.Request) bool {
 func (s *server) preflight(w http.ResponseWriter, r *http.Request, allowed string) {
 	if s.admitOrigin(w, r) {
 		w.Header().Set("Access-Control-Allow-Methods", allowed)
-		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+		w.Header().Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+requestIDHeader)
 		w.Header().Set("Access-Control-Max-Age", "600")
 	}
 	w.Header().Set("Allow", allowed)

@@ -57,7 +57,7 @@ func statusOf(code wire.Code) int {
 }
 
 // refuseError answers with what err means to a client, and logs what the client does not see. It returns the status.
-func (s *server) refuseError(w http.ResponseWriter, r *http.Request, err error) int {
+func (s *server) refuseError(w http.ResponseWriter, r *http.Request, me im.Principal, err error) int {
 	if known := (*refusal)(nil); errors.As(err, &known) {
 		return refuse(w, known)
 	}
@@ -71,7 +71,7 @@ func (s *server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	if code == wire.Unavailable && r.Context().Err() == nil {
 		s.warned.Do(func() { // when the database is away each request fails
-			s.Log.Warn("a request ended with an unknown outcome", "request", r.Pattern, "error", err)
+			s.logOfClient(w, me).Warn("a request ended with an unknown outcome", "request", r.Pattern, "error", err)
 		})
 	}
 	return refuse(w, known)

@@ -54,7 +54,7 @@ func TestClientErrors(t *testing.T) {
 	} {
 		s := newServer(newConfig(&fakeStore{}))
 		w := httptest.NewRecorder()
-		s.refuseError(w, httptest.NewRequest("GET", "/", nil), fmt.Errorf("postgres: secret detail: %w", c.err))
+		s.refuseError(w, httptest.NewRequest("GET", "/", nil), im.Principal{}, fmt.Errorf("postgres: secret detail: %w", c.err))
 		var p problem
 		decode(t, w, &p)
 		if w.Code != c.status || p.Error.Code != c.code || p.Error.State != c.state || p.Error.Message == "" {

@@ -33,7 +33,7 @@ func (s *server) changeConversation(w http.ResponseWriter, r *http.Request) {
 	if req.Mode != nil || req.HintAbove != nil || req.OpenOnlyAbove != nil {
 		s.Changed(conv)
 	}
-	s.Log.Info("conversation changed", "conv", conv, "delivery_mode", now.Mode, "retention_ms", now.RetentionMS, "recall_window_ms", now.RecallWindowMS,
+	s.logOf(w).Info("conversation changed", "conv", conv, "delivery_mode", now.Mode, "retention_ms", now.RetentionMS, "recall_window_ms", now.RecallWindowMS,
 		"hint_above", threshold(now.HintAbove), "open_only_above", threshold(now.OpenOnlyAbove))
 	writeJSON(w, http.StatusOK, now)
 }

@@ -53,7 +53,7 @@ func (s *server) createPopulation(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.Log.Info("population created", "namespace", spec.Namespace, "users", counts.Users, "conversations", counts.Conversations)
+	s.logOf(w).Info("population created", "namespace", spec.Namespace, "users", counts.Users, "conversations", counts.Conversations)
 	writeJSON(w, http.StatusCreated, struct {
 		Namespace string `json:"namespace"`
 		postgres.PopulationCounts
@@ -259,7 +259,7 @@ func (s *server) removePopulation(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	s.Log.Info("population removed", "namespace", r.PathValue("ns"), "users", removed.Users, "conversations", removed.Conversations)
+	s.logOf(w).Info("population removed", "namespace", r.PathValue("ns"), "users", removed.Users, "conversations", removed.Conversations)
 	writeJSON(w, http.StatusOK, map[string]any{"removed": removed})
 }
 
@@ -283,7 +283,7 @@ func (s *server) exportLog(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		s.Log.Warn("log export broke off", "namespace", r.PathValue("ns"), "events", events, "error", err)
+		s.logOf(w).Warn("log export broke off", "namespace", r.PathValue("ns"), "events", events, "error", err)
 		panic(http.ErrAbortHandler) // cuts the connection, so that no client takes the part for the whole
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson") // only if nothing is out yet
