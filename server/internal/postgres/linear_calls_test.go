@@ -21,7 +21,7 @@ import (
 // there are before they begin. u1 never leaves, the reader never sends.
 const (
 	clients     = 6
-	clientCalls = 14
+	clientCalls = 16
 	filled      = 6
 )
 
@@ -38,6 +38,7 @@ func concurrently(ctx context.Context, r *rig, rnd *rand.Rand, counts map[string
 	// Conversations of its own: a statement whose caller has gone may still be run, and must hit none of them.
 	r.histories++
 	convs := []string{fmt.Sprintf("h%d-c1", r.histories), fmt.Sprintf("h%d-c2", r.histories)}
+	known := firstEpochs(convs)
 	starts, err := startHistory(ctx, r, convs)
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func concurrently(ctx context.Context, r *rig, rnd *rand.Rand, counts map[string
 		own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
 		wg.Go(func() {
 			for range clientCalls {
-				op, err := record(ctx, r, own, client, convs[own.IntN(len(convs))], began)
+				op, err := record(ctx, r, own, client, convs, known, began)
 				mu.Lock()
 				if err == nil {
 					ops = append(ops, op)
@@ -110,7 +111,10 @@ func startHistory(ctx context.Context, r *rig, convs []string) (map[string]*orac
 				return nil, fmt.Errorf("%+v, %w", a, err)
 			}
 		}
-		starts["the log of "+conv], starts["the cursor in "+conv], starts["the position in "+conv] = m, m, m
+		starts[logOf(conv)], starts[cursorIn(conv)], starts[positionIn(conv)] = m, m, m
+	}
+	if err := makeOld(ctx, r, starts[logOf(convs[0])], convs[0]); err != nil {
+		return nil, err
 	}
 	return starts, nil
 }
@@ -120,9 +124,9 @@ func message(user, conv, cmid, body string) im.SendReq {
 }
 
 // record makes one random call; some callers do not wait for the answer.
-func record(ctx context.Context, r *rig, rnd *rand.Rand, client int, conv string, began time.Time) (porcupine.Operation, error) {
-	c := randomCall(rnd, conv, talkers[client%len(talkers)])
-	if rnd.IntN(15) == 0 {
+func record(ctx context.Context, r *rig, rnd *rand.Rand, client int, convs []string, known epochs, began time.Time) (porcupine.Operation, error) {
+	c := randomCall(rnd, client, convs, known)
+	if rnd.IntN(15) == 0 && !c.lasting {
 		short, cancel := context.WithTimeout(ctx, time.Duration(rnd.IntN(2000))*time.Microsecond)
 		defer cancel()
 		ctx = short
@@ -136,18 +140,29 @@ func record(ctx context.Context, r *rig, rnd *rand.Rand, client int, conv string
 	case err != nil:
 		return op, fmt.Errorf("%s: %w", c.what, err)
 	}
+	for _, conv := range c.raises {
+		if !got.busy && !got.unknown {
+			known[conv].Add(1)
+		}
+	}
 	op.Output = got
 	return op, nil
 }
 
 // randomCall draws a call of a user. Keys are few, so that clients often send the same one at once.
-func randomCall(rnd *rand.Rand, conv, user string) call {
+func randomCall(rnd *rand.Rand, client int, convs []string, known epochs) call {
+	conv, user := convs[rnd.IntN(len(convs))], talkers[client%len(talkers)]
 	other := talkers[1+rnd.IntN(len(talkers)-1)]
 	who := message(user, conv, "", "").From
-	switch n := rnd.IntN(20); {
+	epoch := known.draw(rnd, conv)
+	switch n := rnd.IntN(28); {
 	case n < 7:
 		var reqs []im.SendReq
 		for range 1 + rnd.IntN(3) {
+			if rnd.IntN(4) == 0 { // u1 has sent these: whether they are still there is retention's to say
+				reqs = append(reqs, message(user, conv, fmt.Sprintf("old%d", rnd.IntN(filled)), "x"))
+				continue
+			}
 			key := fmt.Sprintf("k%d", rnd.IntN(8))
 			reqs = append(reqs, message(user, conv, key, "body of "+key))
 		}
@@ -162,13 +177,17 @@ func randomCall(rnd *rand.Rand, conv, user string) call {
 	case n < 13:
 		return recallCall(im.RecallReq{From: who, Conv: conv, Seq: int64(4 + rnd.IntN(25)), CMID: fmt.Sprintf("k%d", rnd.IntN(12))})
 	case n < 15:
-		return syncCall(im.SyncReq{From: who, Conv: conv, After: int64(rnd.IntN(20)), Limit: 1 + rnd.IntN(30)})
-	case n < 17:
-		return ackCall(im.AckReq{From: reader, Conv: conv, Seq: int64(1 + rnd.IntN(filled+4))})
-	case n < 19:
-		return readCall(im.ReadReq{From: reader, Conv: conv, Seq: int64(1 + rnd.IntN(filled+4))})
-	default:
+		return syncCall(im.SyncReq{From: who, Conv: conv, After: int64(rnd.IntN(20)), Limit: 1 + rnd.IntN(30), Epoch: epoch})
+	case n < 18:
+		return ackCall(im.AckReq{From: reader, Conv: conv, Seq: int64(1 + rnd.IntN(filled+4)), Epoch: epoch})
+	case n < 22:
+		return readCall(im.ReadReq{From: reader, Conv: conv, Seq: int64(1 + rnd.IntN(filled+4)), Epoch: epoch})
+	case n < 24:
 		return positionCall(conv)
+	case n < 25:
+		return fetchCall(who, conv, int64(1+rnd.IntN(25)))
+	default:
+		return randomUpkeep(rnd, client, convs, conv, convs[0])
 	}
 }
 
@@ -200,7 +219,7 @@ func sentText(r im.SendResult) string {
 }
 
 func sendCall(conv string, reqs []im.SendReq, wait bool) call {
-	c := call{about: "the log of " + conv, what: fmt.Sprintf("send to %s by %s:", conv, reqs[0].From.User)}
+	c := call{about: []string{logOf(conv)}, what: fmt.Sprintf("send to %s by %s:", conv, reqs[0].From.User)}
 	for _, r := range reqs {
 		c.what += fmt.Sprintf(" %s %q", r.CMID, r.Body)
 	}
@@ -227,40 +246,37 @@ func sendCall(conv string, reqs []im.SendReq, wait bool) call {
 }
 
 func memberCall(conv, what string, by im.Principal, user string, op func(im.Store, context.Context, im.Principal, string, string) (int64, error)) call {
-	return call{"the log of " + conv, fmt.Sprintf("%s of %s in %s by %s", what, user, conv, by.User),
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{logOf(conv)}, what: fmt.Sprintf("%s of %s in %s by %s", what, user, conv, by.User),
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			seq, err := op(s, ctx, by, conv, user)
 			return outcome(err, "%d", seq)
 		}}
 }
 
 func recallCall(r im.RecallReq) call {
-	return call{"the log of " + r.Conv, fmt.Sprintf("recall of %d in %s by %s: %s", r.Seq, r.Conv, r.From.User, r.CMID),
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{logOf(r.Conv)}, what: fmt.Sprintf("recall of %d in %s by %s: %s", r.Seq, r.Conv, r.From.User, r.CMID),
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			res := s.Recall(ctx, r)
 			return outcome(res.Err, "%s", sentText(res))
 		}}
 }
 
 func syncCall(r im.SyncReq) call {
-	return call{"the log of " + r.Conv, fmt.Sprintf("sync of %s after %d by %s", r.Conv, r.After, r.From.User),
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{logOf(r.Conv)}, what: fmt.Sprintf("sync of %s after %d by %s, epoch %d", r.Conv, r.After, r.From.User, r.Epoch),
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			p, err := s.Sync(ctx, r)
-			a, err := outcome(err, "head %d next %d more %v", p.Head, p.NextAfter, p.HasMore)
-			a.mids = map[int64]string{}
+			a, err := outcome(err, "from %d head %d next %d more %v epoch %d", p.MinSeq, p.Head, p.NextAfter, p.HasMore, p.Epoch)
 			for _, ev := range p.Events {
-				a.text += fmt.Sprintf(" %d:%s:%s:%s:%q:%d", ev.Seq, ev.Kind, ev.Sender, ev.User, ev.Body, ev.Target)
-				if ev.Kind == im.KindMsg {
-					a.mids[ev.Seq] = ev.MID
-				}
+				a.text += " " + eventText(ev)
 			}
+			a.mids = eventIDs(p.Events...)
 			return a, err
 		}}
 }
 
 func ackCall(r im.AckReq) call {
-	return call{"the cursor in " + r.Conv, fmt.Sprintf("ack of %d in %s", r.Seq, r.Conv),
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{cursorIn(r.Conv)}, what: fmt.Sprintf("ack of %d in %s, epoch %d", r.Seq, r.Conv, r.Epoch),
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			res, err := s.AckBatch(ctx, []im.AckReq{r})
 			if err != nil {
 				return answer{}, err
@@ -270,24 +286,25 @@ func ackCall(r im.AckReq) call {
 }
 
 // readCall leaves out the position in its answer: it is the one that stands when the answer is made, and another call may
-// have moved it on since this one did. positionCall reads it.
+// have moved it on since this one did, or back, in a new epoch. positionCall reads it.
 func readCall(r im.ReadReq) call {
-	return call{"the position in " + r.Conv, fmt.Sprintf("read of %d in %s", r.Seq, r.Conv),
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{positionIn(r.Conv)}, what: fmt.Sprintf("read of %d in %s, epoch %d", r.Seq, r.Conv, r.Epoch),
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			res, err := s.ReadBatch(ctx, []im.ReadReq{r})
 			if err != nil {
 				return answer{}, err
 			}
-			if res[0].Err == nil && res[0].Read < r.Seq {
-				return answer{}, fmt.Errorf("the position is %d", res[0].Read)
-			}
 			return outcome(res[0].Err, "moved %v", res[0].Moved)
+		},
+		behind: func(m *oracle.Store, epochs int32) (answer, error) {
+			moved, err := m.ReadBehind(r, epochs)
+			return outcome(err, "moved %v", moved)
 		}}
 }
 
 func positionCall(conv string) call {
-	return call{"the position in " + conv, "position in " + conv,
-		func(ctx context.Context, s im.Store) (answer, error) {
+	return call{about: []string{positionIn(conv)}, what: "position in " + conv,
+		run: func(ctx context.Context, s im.Store) (answer, error) {
 			list, _, err := s.Convs(ctx, reader, "", 0)
 			for _, c := range list {
 				if c.Conv == conv {

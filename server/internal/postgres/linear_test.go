@@ -23,9 +23,20 @@ import (
 
 // call is one request. It is run on the store, and then on the model, again and again, while an order is looked for.
 type call struct {
-	about string // what it is judged with: a conversation's log, one cursor, one position
-	what  string // for whoever reads a failure
-	run   func(context.Context, im.Store) (answer, error)
+	about   []string // what it is judged with: a conversation's log, one cursor, one position
+	what    string   // for whoever reads a failure
+	lasting bool     // its caller always waits for the answer: begun and left alone, it could hit a later history
+	run     func(context.Context, im.Store) (answer, error)
+	raises  []string // conversations in which it begins an epoch
+
+	// For a read report: what it does to the model if so many epochs begin between its decision and its commit. It takes no
+	// lock that would keep them from beginning, and then counts for the epoch in which it was decided.
+	behind func(m *oracle.Store, epochs int32) (answer, error)
+	most   int32 // epochs that may have begun, as the times of the history have it
+
+	// Two first reports of an epoch at the same time both compare with the position of the epoch before: which of them
+	// says that it has moved it is open.
+	open bool
 }
 
 // answer is what a caller learnt, as text that is the same when store and model agree. Ids are the store's to choose, so
@@ -43,41 +54,83 @@ type state struct {
 	dump  string
 }
 
-func stateOf(m *oracle.Store) state { return state{m, strings.Join(m.Dump(), "\n")} }
+func stateOf(m *oracle.Store) state {
+	return state{m, strings.Join(append(m.Dump(), m.Reported()...), "\n")}
+}
 
 var hashSeed = maphash.MakeSeed()
 
 // judge is the model for porcupine.
 func judge(start *oracle.Store) porcupine.Model {
-	return porcupine.Model{
-		Init: func() any { return stateOf(start) },
-		Step: func(s, input, output any) (bool, any) {
-			got := output.(answer)
+	m := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{stateOf(start)} },
+		Step: func(s, input, output any) (next []any) {
+			got, c := output.(answer), input.(call)
 			if got.busy {
-				return true, s
+				return []any{s}
 			}
-			m := s.(state).model.Clone()
-			want, err := input.(call).run(context.Background(), m)
-			return got.unknown || err == nil && got.text == want.text, stateOf(m)
+			for epochs := range c.most + 1 {
+				m := s.(state).model.Clone()
+				var want answer
+				var err error
+				if epochs == 0 {
+					want, err = c.run(context.Background(), m)
+				} else {
+					want, err = c.behind(m, epochs)
+				}
+				if got.unknown || err == nil && (got.text == want.text || c.open && reported(got) && reported(want)) {
+					next = append(next, stateOf(m))
+				}
+			}
+			return next
 		},
 		Equal: func(a, b any) bool { return a.(state).dump == b.(state).dump },
 		Hash:  func(s any) uint64 { return maphash.String(hashSeed, s.(state).dump) },
 	}
+	return m.ToModel()
+}
+
+func reported(a answer) bool { return strings.HasPrefix(a.text, "moved") }
+
+// legal judges the calls of one part.
+func legal(model porcupine.Model, part []porcupine.Operation) bool {
+	part = slices.Clone(part)
+	for i, op := range part {
+		c := op.Input.(call)
+		if c.behind == nil {
+			continue
+		}
+		risen, beside := false, false
+		for j, o := range part {
+			other, overlaps := o.Input.(call), o.Call < op.Return && op.Call < o.Return
+			if other.raises != nil {
+				risen = risen || o.Call < op.Return
+				if overlaps {
+					c.most++
+				}
+			}
+			beside = beside || i != j && overlaps && other.behind != nil
+		}
+		c.open = risen && beside
+		part[i].Input = c
+	}
+	return porcupine.CheckOperations(model, part)
 }
 
 // linearizable judges all calls of one history. The error shows the shortest part of it that has no order.
 func linearizable(starts map[string]*oracle.Store, ops []porcupine.Operation) error {
 	parts := map[string][]porcupine.Operation{}
 	for _, op := range ops {
-		about := op.Input.(call).about
-		parts[about] = append(parts[about], op)
+		for _, about := range op.Input.(call).about {
+			parts[about] = append(parts[about], op)
+		}
 	}
 	for about, part := range parts {
 		if err := sameIDs(part); err != nil {
 			return fmt.Errorf("%s: %w", about, err)
 		}
 		model := judge(starts[about])
-		if porcupine.CheckOperations(model, part) {
+		if legal(model, part) {
 			continue
 		}
 		ends := make([]int64, len(part))
@@ -87,7 +140,7 @@ func linearizable(starts map[string]*oracle.Store, ops []porcupine.Operation) er
 		slices.Sort(ends)
 		// What is illegal up to a time is so later too.
 		n, _ := slices.BinarySearchFunc(ends, true, func(end int64, _ bool) int {
-			if porcupine.CheckOperations(model, upTo(part, end)) {
+			if legal(model, upTo(part, end)) {
 				return -1
 			}
 			return 0

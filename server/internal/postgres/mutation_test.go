@@ -91,6 +91,14 @@ var races = []mutation{
 	{name: "a recall takes no lock", function: "im_recall",
 		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv",
 			"o_seq := c.next_seq;", "PERFORM pg_sleep(0.002); o_seq := c.next_seq;"}},
+	{name: "retention takes no lock", function: "im_retain",
+		change: []string{"LIMIT p_convs FOR NO KEY UPDATE SKIP LOCKED", "LIMIT p_convs",
+			"age := c.retention_ms", "PERFORM pg_sleep(0.002); age := c.retention_ms"}},
+	{name: "an epoch follows the one from before the lock",
+		change: []string{"SET epoch = epoch + 1 WHERE conv_id = $1",
+			"SET epoch = 1 + (SELECT x.epoch FROM conversations x, pg_sleep(0.002) WHERE x.conv_id = $1) WHERE conv_id = $1"}},
+	{name: "a report that a new epoch refuses has moved the position",
+		change: []string{"true, req.epoch, req.before\nFROM put", "true, 0, req.before\nFROM pg_sleep(0.005), put"}},
 }
 
 // TestMutationsAreCaught breaks the store on purpose, in one way at a time, and wants the suite to find each of them. The

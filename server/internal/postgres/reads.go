@@ -11,9 +11,10 @@ import (
 )
 
 // A row comes back for each position that was written, with what it had been. Requests that state an epoch which is not
-// the present one fall out at the join, the others are merged to one a position; the first WHERE keeps a position that
-// would not move unwritten, the second one keeps it if another session wrote a later one meanwhile. Rows are written in
-// the order of their key, as im_send_batch does it, so that two sessions never wait for each other.
+// the present one fall out at the join, and come back as rows that were not written; the others are merged to one a
+// position. The first WHERE keeps a position that would not move unwritten, the second one keeps it if another session
+// wrote a later one meanwhile. Rows are written in the order of their key, as im_send_batch does it, so that two sessions
+// never wait for each other.
 const readSQL = `
 WITH req AS MATERIALIZED (
     SELECT q.conv, q.usr, s.epoch, s.read_seq AS before, LEAST(q.seq, s.head) AS seq
@@ -31,9 +32,16 @@ WITH req AS MATERIALIZED (
     WHERE EXCLUDED.epoch > p.epoch OR EXCLUDED.epoch = p.epoch AND EXCLUDED.read_seq > p.read_seq
     RETURNING conv_id, user_id
 )
-SELECT put.conv_id, put.user_id, req.before FROM put JOIN req ON req.conv = put.conv_id AND req.usr = put.user_id`
+SELECT put.conv_id, put.user_id, true, req.epoch, req.before
+FROM put JOIN req ON req.conv = put.conv_id AND req.usr = put.user_id
+UNION ALL
+SELECT r.conv, r.usr, false, c.epoch, 0
+FROM unnest($1::text[], $2::text[], $4::int[]) AS r (conv, usr, ep)
+JOIN conversations c ON c.conv_id = r.conv AND r.ep <> 0 AND r.ep <> c.epoch`
 
-// What became of them: a statement of its own, whose snapshot has what was written, by others too.
+// What became of them: a statement of its own, whose snapshot has what was written, by others too. A new epoch may have
+// begun in between: which requests were of the present one is the first statement's to say, or a position would have been
+// moved by a request that is refused.
 const readStateSQL = `
 SELECT r.ord, s.epoch, s.read_seq, s.unread
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r (conv, usr, ord)
@@ -46,6 +54,7 @@ type readKey struct{ conv, user string }
 type position struct {
 	reqs   []int // the requests for it
 	wrote  bool
+	epoch  int32 // the one that decided, if not 0
 	before int64 // the position before, if wrote
 }
 
@@ -81,9 +90,14 @@ func (s *Store) ReadBatch(ctx context.Context, reqs []im.ReadReq) ([]im.ReadResu
 	var b pgx.Batch
 	b.Queue(readSQL, conv, user, seq, epoch).Query(func(rows pgx.Rows) error {
 		var k readKey
+		var wrote bool
+		var epoch int32
 		var before int64
-		_, err := pgx.ForEachRow(rows, []any{&k.conv, &k.user, &before}, func() error {
-			positions[k].wrote, positions[k].before = true, before
+		_, err := pgx.ForEachRow(rows, []any{&k.conv, &k.user, &wrote, &epoch, &before}, func() error {
+			p := positions[k]
+			if p.epoch = epoch; wrote {
+				p.wrote, p.before = true, before
+			}
 			return nil
 		})
 		return err
@@ -112,8 +126,10 @@ func noBusy(err error) error {
 }
 
 // answer gives each request for a position its outcome; the furthest of those that were merged has moved it, if any did.
+// epoch is the present one.
 func (p *position) answer(reqs []im.ReadReq, out []im.ReadResult, epoch int32, now im.ReadResult) {
 	furthest := -1
+	epoch = or(p.epoch, epoch)
 	for _, i := range p.reqs {
 		if e := reqs[i].Epoch; e != 0 && e != epoch {
 			out[i].Err = im.ErrEpochChanged
@@ -124,7 +140,8 @@ func (p *position) answer(reqs []im.ReadReq, out []im.ReadResult, epoch int32, n
 			furthest = i
 		}
 	}
-	if furthest >= 0 && p.wrote && now.Read != p.before {
+	// Retention may have moved it since, too: then a report of where it was before has not.
+	if furthest >= 0 && p.wrote && now.Read != p.before && reqs[furthest].Seq != p.before {
 		out[furthest].Moved = true
 	}
 }

@@ -101,11 +101,25 @@ func (s *Store) mayRead(r im.ReadReq) error {
 	return err
 }
 
+// ReadBehind takes one report as it counts if so many epochs began after it was judged.
+func (s *Store) ReadBehind(r im.ReadReq, epochs int32) (moved bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.convs[r.Conv]; c != nil {
+		c.epoch -= epochs
+		defer func() { c.epoch += epochs }()
+	}
+	if err := s.mayRead(r); err != nil {
+		return false, err
+	}
+	return s.convs[r.Conv].read(r.From.User, r.Seq), nil
+}
+
 // read takes a report, and says whether the position is another one now.
 func (c *conv) read(user string, seq int64) (moved bool) {
 	head, _ := c.headOf(user)
 	before, old := c.readUpTo(user), c.reads[user]
-	if seq = min(seq, head); old.epoch != c.epoch || seq > old.seq {
+	if seq = min(seq, head); old.epoch < c.epoch || old.epoch == c.epoch && seq > old.seq {
 		c.reads[user] = position{c.epoch, seq}
 	}
 	return c.readUpTo(user) != before

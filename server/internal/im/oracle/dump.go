@@ -41,6 +41,20 @@ func (s *Store) Dump() []string {
 	return out
 }
 
+// Reported is what Dump leaves out of read positions, as sorted lines: what users reported last, and in which epoch.
+func (s *Store) Reported() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for id, c := range s.convs {
+		for user, p := range c.reads {
+			out = append(out, fmt.Sprintf("position %s %s epoch %d at %d", id, user, p.epoch, p.seq))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Head is a conversation's last seq, 0 if there is no such conversation.
 func (s *Store) Head(conv string) int64 {
 	s.mu.Lock()
