@@ -136,7 +136,7 @@ func trackedFor(n int64) (t tracker) {
 				}
 			}
 		}
-		t.due(now, 4*time.Second, func(string, int64) bool { return true })
+		t.due(now, 4*time.Second, true, func(string, int64) bool { return true })
 	}
 	return t
 }

@@ -30,31 +30,44 @@ func (h *Hub) sweepLoop(ctx context.Context) {
 	}
 }
 
-// sweepMemory tells again. It returns the scratch list, and since when the first of the connections has listened, by the
-// hub's clock; 0 if none does.
+// sweepMemory tells again: first what was not told again before, and with what is left of the bound the rest, so that
+// devices that never acknowledge do not keep the others from what they have lost. It returns the scratch list, and since
+// when the first of the connections has listened, by the hub's clock; 0 if none does.
 func (h *Hub) sweepMemory(list []*Conn) (_ []*Conn, oldest int64) {
 	list = h.registry.snapshot(list[:0]) // a map's order is random, so that the bound starves nobody
-	now, left := h.now(), h.cfg.SweepHints
+	now, room, retries := h.now(), h.cfg.SweepHints, 0
 	for i, c := range list {
-		n, since := c.sweep(now, left)
-		left -= n
+		n, left, since := c.sweep(now, room, false)
+		room -= n
 		if since > 0 && (oldest == 0 || since < oldest) {
 			oldest = since
+		}
+		list[i] = nil
+		if left {
+			list[retries] = c
+			retries++
+		}
+	}
+	for i, c := range list[:retries] {
+		if room > 0 {
+			n, _, _ := c.sweep(now, room, true)
+			room -= n
 		}
 		list[i] = nil
 	}
 	return list, oldest
 }
 
-// sweep queues hints for what is overdue, at most so many, and returns how many, and since when the device listens.
-func (c *Conn) sweep(now int64, most int) (n int, since int64) {
+// sweep queues hints for what is overdue, at most so many, and returns how many, whether others are overdue that it was not
+// to tell again, and since when the device listens.
+func (c *Conn) sweep(now int64, most int, again bool) (n int, left bool, since int64) {
 	var mark bool
 	c.mu.Lock()
 	if !c.closing {
 		since = c.since
 	}
 	if since != 0 {
-		c.told.due(now, c.hub.cfg.Grace, func(conv string, head int64) bool {
+		left = c.told.due(now, c.hub.cfg.Grace, again, func(conv string, head int64) bool {
 			if n == most || c.closing {
 				return false
 			}

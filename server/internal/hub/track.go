@@ -166,7 +166,8 @@ func (t *tracker) remove(i int) {
 // due calls tell for each conversation whose oldest unacknowledged event is older than grace, with the highest seq told,
 // as long as tell returns true; the next time for the same comes after a back-off that begins with grace, the time
 // that the device may take to acknowledge, and doubles. It forgets conversations that have been quiet for twice grace.
-func (t *tracker) due(now int64, grace time.Duration, tell func(conv string, head int64) bool) {
+// Unless again, those that were told again before are left out; left says that there are some.
+func (t *tracker) due(now int64, grace time.Duration, again bool, tell func(conv string, head int64) bool) (left bool) {
 	at, wait := toTick(now), int32(toTick(int64(grace)))
 	for _, m := range t.marks {
 		if at.since(m.at) < wait {
@@ -176,8 +177,12 @@ func (t *tracker) due(now int64, grace time.Duration, tell func(conv string, hea
 		if at.since(k.when) < 0 {
 			continue // told again lately, or just now
 		}
+		if k.tries > 0 && !again {
+			left = true
+			continue
+		}
 		if !tell(k.conv, t.marks[t.last(int(m.track))].seq) {
-			return
+			return left
 		}
 		k.when = at + tick(wait)<<min(k.tries, maxTries)
 		k.tries++
@@ -187,4 +192,5 @@ func (t *tracker) due(now int64, grace time.Duration, tell func(conv string, hea
 			t.remove(i)
 		}
 	}
+	return left
 }

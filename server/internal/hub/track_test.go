@@ -12,7 +12,7 @@ const sec = int64(time.Second)
 
 // dueList runs a sweep at the given second.
 func dueList(tr *tracker, at float64) (list []string) {
-	tr.due(int64(at*1e9), 4*time.Second, func(conv string, head int64) bool {
+	tr.due(int64(at*1e9), 4*time.Second, true, func(conv string, head int64) bool {
 		list = append(list, fmt.Sprint(conv, " ", head))
 		return true
 	})
