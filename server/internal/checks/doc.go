@@ -16,6 +16,7 @@
 //	c.ask(wire.Request{T: wire.TSync, …})             // a request and its reply
 //	c.next()                                          // what the gateway sends by itself
 //	w := g.web(as("u-ben")); w.read("u-ab", 7)        // a client by HTTP
+//	r := g.rawConnect(as("u-ben"), nil)               // a connection on which every byte is the check's own
 //	p := newPhone(t, as("u-ben")); p.dial(g)          // a device that keeps its state in a file, and can crash
 //
 // All of it ends with the test. A helper waits for what it is told to expect and fails the test after patience, a minute.
