@@ -122,6 +122,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if !ok || err != nil || !wire.ValidID(user) || !wire.ValidID(device) {
 		g.metrics.handshakes.WithLabelValues("unauthorised").Inc()
+		g.rejected(w, r, "unauthorised", err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="im"`)
 		refuse(w, http.StatusUnauthorized, "", "a valid bearer token is needed")
 		return
@@ -130,18 +131,25 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	admitted, live := g.enter(addr)
 	if !live {
 		g.metrics.handshakes.WithLabelValues("draining").Inc()
+		g.rejected(w, r, "draining", nil)
 		w.Header().Set("Retry-After", strconv.Itoa(1+int(g.cfg.RetryAfter/time.Second)))
 		refuse(w, http.StatusServiceUnavailable, wire.Unavailable, "this gateway is draining")
 		return
 	}
-	ws, err := g.upgrader.Upgrade(w, r, nil)
+	var header http.Header // of the reply; a taken over connection does not send w's
+	if id := requestID(w); id != "" {
+		header = http.Header{requestIDHeader: {id}}
+	}
+	ws, err := g.upgrader.Upgrade(w, r, header)
 	if err != nil {
+		g.rejected(w, r, "bad", err)
 		g.leave(addr)
 		return
 	}
 	s := &session{g: g, ws: ws, addr: addr, expires: expires}
 	s.me.User, s.me.Device = user, device
 	s.conn = g.deps.Hub.NewConn(ws.NetConn())
+	s.connected(w, r, admitted)
 	// leave, which the reader calls last, is what Drain waits for.
 	go s.run(admitted)
 }

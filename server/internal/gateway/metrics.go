@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -34,12 +33,4 @@ func newMetrics() metrics {
 // Collectors are the gateway's metrics; the hub has its own.
 func (g *Gateway) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{g.metrics.handshakes, g.metrics.errors}
-}
-
-// unavailable logs a failure of the store, at most once a second: when it is away each request fails.
-func (g *Gateway) unavailable(err error) {
-	now, last := time.Now().UnixNano(), g.metrics.warned.Load()
-	if now-last > int64(time.Second) && g.metrics.warned.CompareAndSwap(last, now) {
-		g.cfg.Log.Warn("a request ended with an unknown outcome", "error", err)
-	}
 }

@@ -208,7 +208,8 @@ func (s *session) fail(rid string, err error) {
 		f.RetryAfterMS = int(time.Second/time.Millisecond) / 2
 	case wire.Unavailable:
 		f.RetryAfterMS = s.g.retryAfter()
-		s.g.unavailable(err)
+		s.unavailable(rid, err)
 	}
+	s.event("request failed", rid, string(code))
 	s.conn.Reply(f)
 }

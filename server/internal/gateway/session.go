@@ -91,7 +91,7 @@ func (s *session) end(err error) {
 	if ce := (*websocket.CloseError)(nil); errors.As(err, &ce) && ce.Code != websocket.CloseAbnormalClosure {
 		code = ce.Code
 	}
-	s.conn.Gone(code)
+	s.ended(s.conn.Gone(code), err)
 	if s.generation != 0 {
 		s.g.deps.Routes.Release(im.Route{Device: s.me.Device, Generation: s.generation})
 	}
@@ -180,6 +180,7 @@ func (s *session) read(r io.Reader, req *wire.Request) error {
 // refused answers a frame that is no valid request.
 func (s *session) refused(req *wire.Request, bad *wire.Error) {
 	s.g.metrics.errors.WithLabelValues(string(bad.Code)).Inc()
+	s.event("request refused", req.RID, bad.Message)
 	if bad.Fatal {
 		s.protocolError(bad.Message)
 		return
@@ -214,13 +215,14 @@ func (s *session) hello(req *wire.Request) bool {
 		s.turnAway("unauthorised", req.RID, wire.StaleInstall, im.ErrStaleInstall.Error(), wire.CloseUnauthorised, "stale install")
 		return false
 	case err != nil:
-		g.unavailable(err)
+		s.unavailable(req.RID, err)
 		s.turnAway("unavailable", req.RID, wire.Unavailable, im.ErrUnavailable.Error(), wire.CloseNotAdmitted, g.retryReason())
 		return false
 	}
 	s.generation = generation
 	if !g.deps.Hub.Register(s.conn, hub.Peer{User: s.me.User, Device: s.me.Device, Generation: generation, Expires: s.expires}) {
 		g.metrics.handshakes.WithLabelValues("overtaken").Inc()
+		s.event("hello refused", req.RID, "a newer connection of the device exists")
 		s.conn.Close(wire.CloseReplaced, "")
 		return false
 	}
@@ -228,6 +230,7 @@ func (s *session) hello(req *wire.Request) bool {
 		g.deps.AnnounceRoute(s.me.Device, generation)
 	}
 	g.metrics.handshakes.WithLabelValues("welcome").Inc()
+	s.event("welcome", req.RID, "")
 	s.conn.Welcome(&wire.Frame{T: wire.TWelcome, RID: req.RID, Conn: s.conn.ID, Generation: generation,
 		HeartbeatMS: int(g.cfg.Heartbeat.Milliseconds()), Gateway: g.cfg.ID, Environment: g.cfg.Environment,
 		Limits: wire.Limits{MaxFrame: wire.MaxFrame, MaxBody: wire.MaxBody, SyncLimit: wire.MaxPage,
@@ -252,6 +255,7 @@ func (s *session) claim() (generation int64, err error) {
 // turnAway ends a handshake with an error frame and a close.
 func (s *session) turnAway(outcome, rid string, code wire.Code, message string, cl wire.Close, detail string) {
 	s.g.metrics.handshakes.WithLabelValues(outcome).Inc()
+	s.event("hello refused", rid, message)
 	s.conn.ReplyNow(&wire.Frame{T: wire.TError, RID: rid, Code: code, Message: message})
 	s.conn.Close(cl, detail)
 }

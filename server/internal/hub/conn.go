@@ -165,10 +165,11 @@ func (c *Conn) closeLocked(code int, reason string) {
 }
 
 // Gone ends the connection: the reader calls it once, when it has returned. peerCode is the close code that came in, 0
-// for none. It releases everything but the registration.
-func (c *Conn) Gone(peerCode int) {
+// for none. It releases everything but the registration, and returns the code with which the connection ended: ours if we
+// were first to close it, else the peer's.
+func (c *Conn) Gone(peerCode int) (code int) {
 	c.mu.Lock()
-	code := c.code
+	code = c.code
 	if !c.closing {
 		code = peerCode
 	}
@@ -185,6 +186,7 @@ func (c *Conn) Gone(peerCode int) {
 	c.mu.Unlock()
 	c.hub.metrics.closed(code)
 	c.hub.registry.detach(c)
+	return code
 }
 
 // Welcome queues and writes the reply to hello, and ends the read deadline of the handshake unless the connection is being
