@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"imbench/server/internal/im"
 	"imbench/server/wire"
 )
 
@@ -37,6 +38,46 @@ func TestReplaced(t *testing.T) {
 	if got := fmt.Sprint(h.backend.seen().released); got != "[{a1 1} {a1 2}]" {
 		t.Fatalf("released %s", got)
 	}
+}
+
+// G5: a handshake whose claim is answered late, when a newer connection of the device is there, gets nothing (4003), and
+// gives up only its own route.
+func TestLateHandshakeIsOvertaken(t *testing.T) {
+	h := newHouse(t, nil)
+	gate := make(chan struct{})
+	h.backend.late = gate
+	late := h.dial("ana/a1")
+	late.say(`{"t":"hello","device":"a1","install":1}`)
+	for len(h.backend.seen().claims) == 0 {
+		runtime.Gosched()
+	}
+	newer := h.connect("ana", "a1")
+	close(gate)
+	if code, _ := late.closed(); code != 4003 {
+		t.Fatalf("closed with %d", code)
+	}
+	_ = late.ws.Close()
+	for h.hub.Connections() > 1 {
+		runtime.Gosched()
+	}
+	newer.ask(`{"t":"sub"}`, `{"t":"subbed"}`)
+	h.hub.Committed([]im.Event{{Conv: "c", Seq: 3, Epoch: 1, Kind: im.KindMsg, Sender: "ben", Body: "b"}})
+	if f := newer.next(); f.T != wire.TEvent || f.Ev.Seq != 3 {
+		t.Fatalf("%+v", f)
+	}
+	if err := h.gw.Drain(cut(), 0); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(h.backend.seen().released); got != "[{a1 1} {a1 2}]" {
+		t.Fatalf("released %s", got)
+	}
+}
+
+// cut is a context that has ended.
+func cut() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 func TestDrain(t *testing.T) {

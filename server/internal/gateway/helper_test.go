@@ -44,6 +44,7 @@ type backend struct {
 	changes  []string
 	change   error         // outcome of recalls, joins and leaves
 	gate     chan struct{} // if set, they wait for it
+	late     chan struct{} // if set, the next claim's answer waits for it
 }
 
 // seen is what was asked so far. A reply that came through a socket does not order memory: hence the lock.
@@ -146,7 +147,14 @@ func (b *backend) Claim(_ context.Context, c im.RouteClaim) (im.RouteResult, err
 		return im.RouteResult{Err: b.claimErr}, nil
 	}
 	b.claims = append(b.claims, c)
-	return im.RouteResult{Generation: int64(len(b.claims))}, nil
+	generation := int64(len(b.claims))
+	if gate := b.late; gate != nil { // the first one's answer comes when others are through
+		b.late = nil
+		b.mu.Unlock()
+		<-gate
+		b.mu.Lock()
+	}
+	return im.RouteResult{Generation: generation}, nil
 }
 
 func (b *backend) Release(r im.Route) {
