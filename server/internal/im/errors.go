@@ -7,7 +7,7 @@ var (
 	ErrNotMember           = errors.New("not a member, or no such conversation")
 	ErrAlreadyMember       = errors.New("already a member")
 	ErrIdempotencyMismatch = errors.New("this cmid was used for another request")
-	ErrExpired             = errors.New("the message of this cmid was removed by retention")
+	ErrExpired             = errors.New("the event was removed by retention")
 	ErrCursorAhead         = errors.New("seq lies beyond the conversation's head")
 	ErrStaleInstall        = errors.New("this device was reinstalled since")
 	ErrEpochChanged        = errors.New("the conversation's log was rebuilt: sync from zero")
