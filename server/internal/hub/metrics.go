@@ -177,6 +177,7 @@ var (
 	descByteQ  = prometheus.NewDesc("im_queue_bytes", "Bytes queued for all connections, or under way to their sockets.", nil, nil)
 	descDeep   = prometheus.NewDesc("im_queue_frames_max", "Frames in the longest queue of a connection.", nil, nil)
 	descConns  = prometheus.NewDesc("im_connections", "Connections, handshakes under way included.", nil, nil)
+	descMost   = prometheus.NewDesc("im_sweep_limit", "What one turn of the repair sweep does at most: hints sent (and rows read), and conversations asked about.", []string{"of"}, nil)
 	descWaits  = prometheus.NewDesc("im_sweep_waiting", "Conversations that the repair sweep has yet to ask about; as long as there are any, repairs take longer.", nil, nil)
 	descFanout = prometheus.NewDesc("im_fanout_seconds", "From the commit or its announcement to the socket, each pushed frame.", nil, nil)
 )
@@ -209,7 +210,7 @@ var counters = []counter{
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descDevs, descQueues, descFrameQ, descByteQ, descDeep, descWaits, descFanout} {
+	for _, d := range []*prometheus.Desc{descFrames, descBytes, descCloses, descConns, descDevs, descQueues, descFrameQ, descByteQ, descDeep, descWaits, descMost, descFanout} {
 		ch <- d
 	}
 	for _, n := range counters {
@@ -247,6 +248,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		{descByteQ, queued.bytes}, {descDeep, queued.deepest}, {descWaits, int(m.sweepWaiting.Load())}} {
 		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, float64(g.v))
 	}
+	ch <- prometheus.MustNewConstMetric(descMost, prometheus.GaugeValue, float64(c.h.cfg.SweepHints), "hints")
+	ch <- prometheus.MustNewConstMetric(descMost, prometheus.GaugeValue, float64(c.h.cfg.SweepConvs), "conversations")
 	for _, n := range counters {
 		ch <- prometheus.MustNewConstMetric(n.desc, prometheus.CounterValue, float64(n.get(m).Load()))
 	}

@@ -23,7 +23,7 @@ func thousand(t testing.TB, size int) (h *Hub, m *memory, good []*peer, stalled 
 	}
 	m.create("g", im.Push, users...)
 	cfg := testConfig()
-	cfg.HintAbove, cfg.WriteStall, cfg.Grace = 0, time.Hour, time.Hour
+	cfg.HintAbove, cfg.WriteStall, cfg.Grace, cfg.Heartbeat = 0, time.Hour, time.Hour, time.Hour
 	h = newHub(t, cfg, m)
 	for i, u := range users[1:] {
 		good = append(good, tcp(t, h, u, fmt.Sprint("d", i)))
@@ -126,8 +126,10 @@ func BenchmarkStalledReader(b *testing.B) {
 		})
 	}
 	all := map[string][]time.Duration{}
+	order := []string{"calm", "g"}
 	for b.Loop() {
-		for _, conv := range []string{"calm", "g"} {
+		slices.Reverse(order) // neither is always the one that finds warm caches
+		for _, conv := range order {
 			turn.Add(len(good))
 			if conv == "calm" {
 				turn.Add(1)
@@ -139,11 +141,12 @@ func BenchmarkStalledReader(b *testing.B) {
 			all[conv] = append(all[conv], late[:len(good)]...)
 		}
 	}
-	p99 := func(conv string) float64 {
+	at := func(conv string, percent int) float64 {
 		slices.Sort(all[conv])
-		return float64(all[conv][len(all[conv])*99/100].Microseconds()) / 1000
+		return float64(all[conv][len(all[conv])*percent/100].Microseconds()) / 1000
 	}
-	b.ReportMetric(p99("calm"), "calm-p99-ms")
-	b.ReportMetric(p99("g"), "stalled-p99-ms")
-	b.ReportMetric(p99("g")/p99("calm"), "stalled/calm")
+	b.ReportMetric(at("calm", 99), "calm-p99-ms")
+	b.ReportMetric(at("g", 99), "stalled-p99-ms")
+	b.ReportMetric(at("g", 99)/at("calm", 99), "p99-stalled/calm")
+	b.ReportMetric(at("g", 50)/at("calm", 50), "p50-stalled/calm")
 }
