@@ -81,3 +81,14 @@ func TestDeviceStateRefusals(t *testing.T) {
 		}
 	}
 }
+
+// Profiles are served on the admin listener; TestAdminTokenIsAskedFor has them refused without the token.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	h := Admin(newConfig(&fakeStore{}))
+	for path, says := range map[string]string{"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "TestProfiles", "/debug/pprof/cmdline": "test"} {
+		if status, body := call(t, h, "GET", path, ""); status != http.StatusOK || !strings.Contains(body, says) {
+			t.Errorf("%s: status %d, without %q", path, status, says)
+		}
+	}
+}
