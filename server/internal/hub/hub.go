@@ -23,6 +23,7 @@ type Hub struct {
 	resync   chan struct{}
 	metrics  metrics
 	unnoted  unnoted
+	looked   atomic.Int64 // up to when the sweep has looked at what was written, by the hub's clock
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup

@@ -82,60 +82,7 @@ func (c *Conn) sweep(now int64, most int, again bool) (n int, left bool, since i
 	if mark {
 		c.hub.flushLater(c)
 	}
-	return n, since
-}
-
-// resyncLoop catches up after announcements may have been missed: the heads of all conversations that were fanned out
-// here are read by key, a thousand at a time. Conversations that are not known here have no last to go on from; what
-// was missed of them is found by the sweep.
-func (h *Hub) resyncLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-h.resync:
-		}
-		for wait := 100 * time.Millisecond; !h.catchUp(ctx); wait = min(2*wait, 5*time.Second) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
-		}
-	}
-}
-
-// headsAtOnce is how many heads are read in one call.
-const headsAtOnce = 1000
-
-// catchUp announces what lies between the heads and what was fanned out; false means that the store failed.
-func (h *Hub) catchUp(ctx context.Context) bool {
-	for _, s := range h.shards {
-		known := s.ask(ctx, nil)
-		for len(known) > 0 {
-			n := min(len(known), headsAtOnce)
-			convs := make([]string, n)
-			for i, k := range known[:n] {
-				convs[i] = k.Conv
-			}
-			read, cancel := context.WithTimeout(ctx, readTimeout)
-			heads, err := h.src.Heads(read, convs)
-			cancel()
-			if err != nil {
-				h.metrics.readErrors.Add(1)
-				h.cfg.Log.Warn("catching up cannot read from the store", "error", err)
-				return ctx.Err() != nil
-			}
-			for _, k := range known[:n] {
-				if head := heads[k.Conv]; head > k.To {
-					k.From, k.To = k.To+1, head
-					s.announced(k)
-				}
-			}
-			known = known[n:]
-		}
-	}
-	return true
+	return n, left, since
 }
 
 // heartbeatSlots is how many parts the connections are divided into: each part is looked at once a heartbeat.

@@ -80,6 +80,7 @@ func (w *sweeper) look(ctx context.Context, upTo time.Time) error {
 		return err // a shard that did not answer in time has said nothing
 	}
 	w.covered = upTo
+	h.looked.Store(int64(upTo.Sub(h.start)))
 	return nil
 }
 
