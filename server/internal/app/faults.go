@@ -124,7 +124,7 @@ func (a lossyAcker) Submit(req im.AckReq, done func(im.AckResult)) {
 
 // receiver is whom the bus tells what it hears.
 func (c *config) receiver(r bus.Receiver) bus.Receiver {
-	if c.faults.Has(fault.BusReceive) {
+	if c.faults.Has(fault.BusReceive, fault.BusResync) {
 		return &lossyReceiver{Receiver: r, faults: c.faults}
 	}
 	return r
@@ -139,6 +139,10 @@ type lossyReceiver struct {
 }
 
 func (l *lossyReceiver) pass(tell func()) {
+	if !l.faults.Has(fault.BusReceive) {
+		tell()
+		return
+	}
 	if l.faults.At(context.Background(), fault.BusReceive) != nil {
 		return
 	}
@@ -157,6 +161,12 @@ func (l *lossyReceiver) pass(tell func()) {
 	}
 	if late != nil {
 		late()
+	}
+}
+
+func (l *lossyReceiver) Resync() {
+	if l.faults.At(context.Background(), fault.BusResync) == nil {
+		l.Receiver.Resync()
 	}
 }
 

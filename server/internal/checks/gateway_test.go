@@ -31,6 +31,7 @@ type gatewayOptions struct {
 	pauses bool     // some of the faults pause: the gateway gets a barrier
 	env    []string // further variables, as "NAME=value"
 
+	id     string            // its id, if it is to be that of one before; "" = a new one
 	dialer *websocket.Dialer // nil = the usual one, without TLS
 }
 
@@ -49,7 +50,7 @@ var gateways atomic.Int64
 // gateway starts a gateway process on the database. It ends with the test.
 func (d *database) gateway(o gatewayOptions) *gateway {
 	d.t.Helper()
-	g := &gateway{t: d.t, id: fmt.Sprintf("g%d", gateways.Add(1)), dialer: cmp.Or(o.dialer, websocket.DefaultDialer), logs: d.t.TempDir()}
+	g := &gateway{t: d.t, id: cmp.Or(o.id, fmt.Sprintf("g%d", gateways.Add(1))), dialer: cmp.Or(o.dialer, websocket.DefaultDialer), logs: d.t.TempDir()}
 	cfg := local.Config{Gateways: 1, DatabaseURL: d.url, Log: d.t.Output(), LogDir: g.logs,
 		GatewayArgs: append([]string{"-gateway-id", g.id, "-drain", "0s"}, o.args...),
 		GatewayEnv:  []string{"IM_TOKEN_KEY=" + hex.EncodeToString(tokenKey), fault.Var + "=" + o.faults}}

@@ -49,6 +49,7 @@ const (
 	// What other gateways announce: "drop" loses each announcement, and with "on" of four that come one is lost, one
 	// comes twice, one comes after the next and only one is as it should be.
 	BusReceive Point = "bus.receive"
+	BusResync  Point = "bus.resync" // the listener listens again after it was cut, and nobody catches up
 
 	BeforeReadMembers Point = "fanout.before_read_members"
 	BeforeReadEvents  Point = "fanout.before_read_events"
@@ -78,7 +79,7 @@ const (
 var actions = map[Point][]Action{
 	SendBeforeInsert: {Exit, Pause, Fail}, SendBeforeCommit: {Exit, Pause, Fail}, AfterSendCommit: {Exit, Pause, Fail},
 	ReplyFirst: {On}, AckRequest: {Exit, Drop}, AckBeforeWrite: {Exit, Pause, Fail},
-	BeforeClaim: {Exit, Pause, Fail}, AfterClaim: {Exit, Pause, Fail}, BusReceive: {Drop, On},
+	BeforeClaim: {Exit, Pause, Fail}, AfterClaim: {Exit, Pause, Fail}, BusReceive: {Drop, On}, BusResync: {Drop},
 	BeforeReadMembers: {Exit, Pause, Fail}, BeforeReadEvents: {Exit, Pause, Fail},
 	Push: {Exit, Pause, Drop}, Hint: {Exit, Pause, Drop}, ReplySend: {Exit, Pause, Drop}, ReplyAck: {Exit, Pause, Drop},
 	ReplySync: {Exit, Pause, Drop},
