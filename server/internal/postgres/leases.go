@@ -16,9 +16,10 @@ ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until,
 RETURNING holder`
 
 // Rows that a claim or another sweep holds are left to the next call, so that this never waits; 10 000 routes a call
-// bound the transaction. A lapsed gateway's own row goes in the call after the one that deleted its last route. A gateway
-// that is routed to without a row of its own has ended after its row was cleared: the ids of gateways in routes are read
-// from one to the next in their index.
+// bound the transaction, and are found by their gateway: usually there is none, and the table is not read. A lapsed
+// gateway's own row goes in the call after the one that deleted its last route. A gateway that is routed to without a row
+// of its own has ended after its row was cleared: the ids of gateways in routes are read from one to the next in their
+// index.
 const lapsedSQL = `
 WITH RECURSIVE routed AS (
     (SELECT gateway_id FROM routes ORDER BY gateway_id LIMIT 1)
@@ -30,13 +31,15 @@ WITH RECURSIVE routed AS (
     WHERE lease_until < clock_timestamp() - $1::bigint * interval '1 microsecond' AND gateway_id <> $2
     FOR UPDATE SKIP LOCKED
 ), lapsed AS MATERIALIZED (
-    SELECT device_id FROM routes
-    WHERE gateway_id IN (SELECT gateway_id FROM dead UNION ALL
-                         SELECT x.gateway_id FROM routed x
-                         WHERE x.gateway_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.gateway_id = x.gateway_id))
-    ORDER BY device_id LIMIT 10000 FOR UPDATE SKIP LOCKED
+    SELECT d.device_id
+    FROM (SELECT gateway_id FROM dead UNION ALL
+          SELECT x.gateway_id FROM routed x
+          WHERE x.gateway_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.gateway_id = x.gateway_id)) n
+    CROSS JOIN LATERAL (SELECT device_id FROM routes d WHERE d.gateway_id = n.gateway_id ORDER BY device_id LIMIT 10000
+                        FOR UPDATE SKIP LOCKED) d
+    LIMIT 10000
 ), gone AS (
-    DELETE FROM routes d USING lapsed l WHERE d.device_id = l.device_id
+    DELETE FROM routes WHERE device_id = ANY (ARRAY(SELECT device_id FROM lapsed))
 )
 DELETE FROM gateways g WHERE gateway_id IN (SELECT gateway_id FROM dead)
 AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`

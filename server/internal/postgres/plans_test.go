@@ -147,6 +147,19 @@ func plannedCalls() []planned {
 		{"release", 40, func(ctx context.Context, e *explained) error {
 			return e.ReleaseRoutes(ctx, []im.Route{{Device: user.Device, Generation: 1}})
 		}},
+		{"assert", 60, func(ctx context.Context, e *explained) error { // it has just been released
+			lost, err := e.AssertRoutes(ctx, "g", []im.HeldRoute{{Route: im.Route{Device: user.Device, Generation: 1}, Conn: 1}})
+			return rows(err, len(lost), 0)
+		}},
+		{"lapsed", 60, func(ctx context.Context, e *explained) error {
+			lease, err := e.RenewLease(ctx, "h", "", time.Hour)
+			if err != nil {
+				return err
+			}
+			e.forget()
+			_, err = e.RenewLease(ctx, "h", lease, time.Hour)
+			return err
+		}},
 	}
 }
 
