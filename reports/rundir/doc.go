@@ -31,11 +31,12 @@ const (
 	DeliverRepaired = "deliver.repaired"
 	Sync            = "sync"
 	Connect         = "connect"
+	Reconnect       = "reconnect"
 	Ack             = "ack"
 	Late            = "generator.late"
 )
 
 // Metrics lists the tags in the order in which people want to read them.
 func Metrics() []string {
-	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Late}
+	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Reconnect, Late}
 }

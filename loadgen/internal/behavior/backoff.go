@@ -17,6 +17,20 @@ func Reads(seed uint64, device, conv int32, share float64) bool {
 	return unit(seed^0x2545f4914f6cdd1d, device, conv, 0) < share
 }
 
+// Other is the gateway that a device tries when at, its last one of n, does not take it: each of the others with the same
+// probability, so that the devices of one that is gone spread over those that are there.
+func Other(seed uint64, device int32, try int, at, n int) int {
+	if n < 2 {
+		return at
+	}
+	return (at + 1 + int(unit(seed^0x9e6c63d0676a9a99, device, -2, int64(try))*float64(n-1))) % n
+}
+
+// Picked says whether a device is among the share that the n-th fault falls on.
+func Picked(seed uint64, device int32, n int, share float64) bool {
+	return unit(seed^0x3c79ac492ba7b653, device, -3, int64(n)) < share
+}
+
 // unit is a number in [0, 1) that follows from its arguments.
 func unit(seed uint64, device, conv int32, n int64) float64 {
 	h := mix(seed ^ mix(uint64(uint32(device))<<32|uint64(uint32(conv))) ^ mix(uint64(n)+0x632be59bd9b4e019))

@@ -77,3 +77,19 @@ func TestBackoff(t *testing.T) {
 		t.Errorf("full jitter over 8 s: %d of 1000 in the first second, %d in the last", low, high)
 	}
 }
+
+// TestOther: never the same one again where there is a choice, and evenly over the rest.
+func TestOther(t *testing.T) {
+	if got := Other(1, 2, 3, 0, 1); got != 0 {
+		t.Errorf("the only one is %d", got)
+	}
+	var hits [4]int
+	for dev := range int32(3000) {
+		hits[Other(1, dev, 0, 2, 4)]++
+	}
+	for i, n := range hits {
+		if i == 2 && n != 0 || i != 2 && (n < 900 || n > 1100) { // 1000 ± 3.9 σ
+			t.Errorf("%d of 3000 devices of gateway 2 go to gateway %d", n, i)
+		}
+	}
+}

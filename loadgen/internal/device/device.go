@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/behavior"
@@ -42,8 +43,11 @@ type Device struct {
 	readyBy clock.Time // welcome and the list of conversations are due; 0 = ready or no session
 	beat    time.Duration
 	since   clock.Time    // the session's welcome
+	gone    clock.Time    // the last session that was ready ended then; 0 = it lasts, or there was none yet
 	wait    time.Duration // what a drain frame asked for
 	reason  error         // why this side closed the session
+
+	frozen atomic.Int64 // clock.Time until which this device reads nothing; 0 = it reads
 }
 
 // state of a session.
@@ -113,10 +117,11 @@ func (d *Device) reads(slot int) bool {
 	return !d.convs[slot].pull || behavior.Reads(d.g.cfg.Seed, d.index, d.convIndex(slot), d.g.cfg.ReadingShare)
 }
 
-// life keeps the device connected to target until ctx ends or the gateway says that it must not come back.
-func (d *Device) life(ctx context.Context, target string) {
+// life keeps the device connected until ctx ends or the gateway says that it must not come back. It comes back to the
+// gateway that it had, unless that one drains; if it is not taken there, it goes on to another.
+func (d *Device) life(ctx context.Context, targets []string, at int) {
 	for failed := 0; ; failed++ {
-		served, err := d.session(ctx, target)
+		served, err := d.session(ctx, targets[at])
 		if ctx.Err() != nil {
 			return
 		}
@@ -133,6 +138,9 @@ func (d *Device) life(ctx context.Context, target string) {
 		atLeast = max(atLeast, d.wait)
 		d.wait = 0
 		d.mu.Unlock()
+		if elsewhere(served, err) {
+			at = behavior.Other(d.g.cfg.Seed, d.index, failed, at, len(targets))
+		}
 		pause := time.NewTimer(behavior.Backoff(d.g.cfg.Seed, d.index, failed, d.g.cfg.BackoffBase, d.g.cfg.BackoffCap, atLeast))
 		select {
 		case <-ctx.Done():
@@ -154,6 +162,16 @@ func verdict(err error) (atLeast time.Duration, terminal bool) {
 		return re.RetryAfter, re.Terminal()
 	}
 	return 0, false
+}
+
+// elsewhere says whether another gateway is the better choice for the next attempt: this one goes, or did not take the
+// device. One that only admits too many at once (4009) says when it will, and is asked again.
+func elsewhere(served bool, err error) bool {
+	var ce *protocol.CloseError
+	if errors.As(err, &ce) {
+		return ce.Code == wire.CloseDraining.Code || !served && ce.Code != wire.CloseNotAdmitted.Code
+	}
+	return !served
 }
 
 // session is one connection from dial to end. served says that it got as far as ready.
@@ -209,6 +227,9 @@ func (d *Device) ended(err *error) (served bool) {
 	}
 	d.reason = nil
 	served = d.state == ready
+	if served {
+		d.gone = clock.Now()
+	}
 	d.count(-1)
 	d.conn, d.state, d.readyBy = nil, offline, 0
 	for i := range d.convs {

@@ -13,6 +13,9 @@ import (
 
 // on takes one frame; it runs on the session's reading goroutine.
 func (d *Device) on(f *protocol.Frame) {
+	if until := clock.Time(d.frozen.Load()); until != 0 {
+		d.thaw(until)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := clock.Now()
@@ -91,6 +94,10 @@ func (d *Device) listed(f *protocol.Frame, now clock.Time) {
 		return
 	}
 	d.state, d.readyBy = ready, 0
+	if d.gone != 0 {
+		d.g.sink.Op(sample.Op{Kind: sample.OpReconnect, Device: d.index, Start: d.gone, Done: now})
+		d.gone = 0
+	}
 	d.g.counters.Ready.Add(1)
 	d.resume(now)
 	d.arm(d.next())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -92,10 +93,15 @@ func NewGroup(c GroupConfig) (*Group, error) {
 	return g, nil
 }
 
-// Start connects a device to target and keeps it connected. It must be called once at most for each device.
-func (g *Group) Start(device int32, target string) {
+// Start connects a device to target and keeps it connected, there or at another of all. It must be called once at most
+// for each device.
+func (g *Group) Start(device int32, target string, all ...string) {
 	d := g.devices[device]
-	g.alive.Go(func() { d.life(g.ctx, target) })
+	at := slices.Index(all, target)
+	if at < 0 {
+		all, at = []string{target}, 0
+	}
+	g.alive.Go(func() { d.life(g.ctx, all, at) })
 }
 
 // Send hands one arrival to its device. It does not wait. Sends of one device keep the order of the calls.

@@ -27,6 +27,10 @@ func (d *Device) tick(now clock.Time) {
 	if d.conn == nil {
 		return // the next session arms again
 	}
+	if until := clock.Time(d.frozen.Load()); until > now {
+		d.arm(until)
+		return
+	}
 	switch {
 	case d.beat > 0 && now.Sub(d.heard) > d.silence():
 		d.reason = errors.New("nothing was heard for two heartbeats: the connection is half open")

@@ -12,6 +12,7 @@ import (
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/internal/testgate"
+	"imbench/loadgen/protocol"
 	"imbench/server/wire"
 )
 
@@ -115,8 +116,13 @@ func (w *world) start() {
 
 func (w *world) open() {
 	w.t.Helper()
+	w.openOn(w.wire)
+}
+
+func (w *world) openOn(wire protocol.Wire) {
+	w.t.Helper()
 	var err error
-	w.g, err = NewGroup(GroupConfig{Device: w.cfg, Wire: w.wire, Population: w.pop, Sink: w.sink, Run: run,
+	w.g, err = NewGroup(GroupConfig{Device: w.cfg, Wire: wire, Population: w.pop, Sink: w.sink, Run: run,
 		BodySize: func(int64) int { return 200 }, Tokens: func(int32) string { return "" }, Counters: &w.n})
 	if err != nil {
 		w.t.Fatal(err)

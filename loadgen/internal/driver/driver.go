@@ -8,6 +8,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -37,7 +38,7 @@ type Config struct {
 	Wire       protocol.Wire
 	Population *population.Population
 	Arrivals   func() population.Arrivals // the plan from its beginning, the same each time
-	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device uses target i mod n
+	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device begins at target i mod n
 	Tokens     func(device int32) string  // bearer tokens
 	Sink       sample.Sink
 	Seed       uint64
@@ -56,6 +57,28 @@ type Config struct {
 	OnPhase func(Phase, clock.Time)
 	// Counters, if given, can be read while the run goes on.
 	Counters *Counters
+	// Control, if given, does things to the devices while the run goes on.
+	Control *Control
+}
+
+// Control reaches the devices of a run. The zero value is ready; before the run has devices, and after its end, it does
+// nothing. It is safe for concurrent use.
+type Control struct{ group atomic.Pointer[device.Group] }
+
+// Cut breaks connections; see device.Group.
+func (c *Control) Cut(n int, share float64) int {
+	if g := c.group.Load(); g != nil {
+		return g.Cut(n, share)
+	}
+	return 0
+}
+
+// Freeze keeps devices from reading; see device.Group.
+func (c *Control) Freeze(n int, share float64, length time.Duration) int {
+	if g := c.group.Load(); g != nil {
+		return g.Freeze(n, share, length)
+	}
+	return 0
 }
 
 // Result says how far a run got.

@@ -61,6 +61,9 @@ func run(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return r.result, err
 	}
+	if r.cfg.Control != nil {
+		r.cfg.Control.group.Store(r.group)
+	}
 	err = r.phases(ctx)
 	if err != nil || ctx.Err() != nil {
 		n, which := r.group.Unsettled(20)
@@ -172,7 +175,7 @@ func (r *runner) connect(ctx context.Context) error {
 	gap := time.Duration(float64(time.Second) / r.cfg.ConnectRate)
 	plan := &ramp{n: int64(len(r.devices)), gap: gap}
 	pacer.Run(ctx, plan, begun, pacer.Timers{}, func(a *population.Arrival, _ clock.Time) {
-		r.group.Start(r.devices[a.Index], r.cfg.Targets[a.Index%int64(len(r.cfg.Targets))])
+		r.group.Start(r.devices[a.Index], r.cfg.Targets[a.Index%int64(len(r.cfg.Targets))], r.cfg.Targets...)
 	})
 	limit := r.cfg.ConnectTimeout
 	if limit == 0 {

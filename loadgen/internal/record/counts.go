@@ -76,7 +76,7 @@ func (t *tally) clone() tally {
 }
 
 func (c *sendCounts) opFailed(o sample.Op) {
-	name := [...]string{sample.OpSync: "sync ", sample.OpConnect: "connect ", sample.OpAck: "ack "}
+	name := [...]string{sample.OpSync: "sync ", sample.OpConnect: "connect ", sample.OpAck: "ack ", sample.OpReconnect: "reconnect "}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(o.Kind) < len(name) {

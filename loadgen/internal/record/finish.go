@@ -37,6 +37,9 @@ func (r *Recorder) result() Result {
 		x := rundir.MetricOf(r.now.total[m])
 		side := r.now.side[m]
 		x.Negative, x.OverRange, x.Censored = side.negative, side.overRange, side.censored
+		if m == mReconnect && x.Count == 0 {
+			continue // nobody lost a connection, as it should be: that is no missing figure
+		}
 		res.Metrics[tags[m]] = x
 		if m != mLate {
 			res.Negative += side.negative

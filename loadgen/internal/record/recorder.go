@@ -23,12 +23,13 @@ const (
 	mSync
 	mAck
 	mConnect
+	mReconnect
 	mLate
 	numMetrics
 )
 
 var tags = [numMetrics]string{rundir.SendIntended, rundir.SendService, rundir.Deliver, rundir.DeliverRepaired,
-	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Late}
+	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Reconnect, rundir.Late}
 
 // Recorder implements sample.Sink.
 type Recorder struct {
@@ -226,6 +227,8 @@ func (r *Recorder) Op(o sample.Op) {
 	switch {
 	case o.Kind == sample.OpConnect:
 		r.record(o.Device, mConnect, o.Done.Sub(o.Start), false)
+	case o.Kind == sample.OpReconnect:
+		r.record(o.Device, mReconnect, o.Done.Sub(o.Start), false)
 	case !r.inWindow(belongs):
 	case o.Kind == sample.OpSync:
 		r.record(o.Device, mSync, o.Done.Sub(o.Start), false)

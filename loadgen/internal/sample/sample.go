@@ -96,11 +96,13 @@ type Delivery struct {
 // OpKind names the other timed operations.
 type OpKind uint8
 
-// Sync and Ack are request to reply; Connect is dial to welcome.
+// Sync and Ack are request to reply; Connect is dial to welcome; Reconnect is from the end of a session that was ready to
+// the next that is, all attempts and waits between them included.
 const (
 	OpSync OpKind = iota
 	OpConnect
 	OpAck
+	OpReconnect
 	NumOps
 )
 
