@@ -85,10 +85,7 @@ func o(id, proves string) Entry {
 }
 func (e Entry) later(why string) Entry { e.Later = why; return e }
 
-const (
-	gatewayIssue = "a later round, with the faults of connections"
-	laterRound   = "a later round, with a broker"
-)
+const laterRound = "a later round, with a broker"
 
 // catalogue lists every named check, in the order of the chapters.
 var catalogue = []Entry{
