@@ -39,6 +39,7 @@ func (r *renderer) summary(s Summary) {
 		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)),
 		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, s.EffectiveAck, nominal(s.NominalAck))
 	r.criteria(s.Criteria)
+	r.faults(s.Faults)
 	r.metrics(s.Metrics)
 	r.ledger(s.Ledger)
 	r.predictions(s.Predictions)
@@ -72,6 +73,36 @@ func (r *renderer) criteria(list []Criterion) {
 	}
 	r.line("## Criteria\n")
 	r.table(rows, "lrrl")
+}
+
+func (r *renderer) faults(list []Fault) {
+	if len(list) == 0 {
+		return
+	}
+	rows := [][]string{{"fault", "at, s", "took, s", "devices away", "all back, s", "healed, s"}}
+	for _, f := range list {
+		rows = append(rows, []string{f.Fault, figure(f.AtS), optional(f.TookS, figure), grouped(f.Away), optional(f.BackS, figure),
+			optional(f.HealedS, figure)})
+	}
+	r.line("## Faults\n")
+	if most := r.width - columns(rows) + widths(rows)[0]; columns(rows) > r.width && most > 8 {
+		for _, row := range rows[1:] {
+			if text := []rune(row[0]); len(text) > most {
+				row[0] = string(text[:most-1]) + "…"
+			}
+		}
+	}
+	r.table(rows, "lrrrrr")
+	for _, f := range list {
+		switch {
+		case f.Error != "":
+			r.item(f.Fault + " was not done: " + f.Error)
+		case f.Detail != "":
+			r.item(f.Fault + ": " + f.Detail)
+		}
+	}
+	r.para("Back and healed count from the beginning of the fault: until every device was connected, and until all that was " +
+		"sent before its end was confirmed and delivered to everyone.")
 }
 
 func (r *renderer) metrics(m map[string]Metric) {

@@ -25,9 +25,24 @@ type Summary struct {
 	Metrics     map[string]Metric `json:"metrics"`
 	Criteria    []Criterion       `json:"criteria,omitempty"`
 	Ledger      LedgerSummary     `json:"ledger"`
+	Faults      []Fault           `json:"faults,omitempty"` // what was done on purpose, in the order of the scenario
 	Predictions []Prediction      `json:"predictions,omitempty"`
 	Generator   Generator         `json:"generator"`
 	Processes   []ProcessUse      `json:"processes,omitempty"`
+}
+
+// Fault is one thing that was done to the system under load on purpose. Durations are in seconds; those that are nil did
+// not come to an end before the run did.
+type Fault struct {
+	Fault   string   `json:"fault"`    // as in "kill-gateway 1, back after 5s"
+	AtS     float64  `json:"at_s"`     // when it began, from the beginning of the measured window
+	TookS   *float64 `json:"took_s"`   // until it was done, with what it had ended running again
+	Away    int64    `json:"away"`     // most devices at a time that were not connected and ready
+	BackS   *float64 `json:"back_s"`   // from its beginning until every device was
+	HealedS *float64 `json:"healed_s"` // from its beginning until all that was sent before its end was confirmed and delivered to all
+	Behind  int64    `json:"behind"`   // (device, conversation) pairs that still had something to get when the last of these sends was confirmed
+	Detail  string   `json:"detail,omitempty"`
+	Error   string   `json:"error,omitempty"` // why it could not be done
 }
 
 // Metric is a latency distribution in milliseconds. With Count 0 the other figures mean nothing.

@@ -89,6 +89,9 @@ func run(ctx context.Context, p Program) (int, error) {
 	if o.seed.set {
 		sc.SetSeed(o.seed.value)
 	}
+	if err := checkFaults(sc, o); err != nil {
+		return ExitUsage, &exitError{ExitUsage, err}
+	}
 	if o.explain {
 		return ExitPassed, explain(p.Stdout, sc, o)
 	}

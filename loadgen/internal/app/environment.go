@@ -89,6 +89,30 @@ func (e *environment) scrapes() []record.Scrape {
 	return append(list, record.Scrape{URL: e.admins[0] + "/admin/v1/dbstats", Token: e.token, JSON: true})
 }
 
+// liveAdmin gives an admin listener that answers: the first may be one of a gateway that a fault has ended for good.
+func (e *environment) liveAdmin(ctx context.Context) (*population.Admin, error) {
+	var failed error
+	for _, url := range e.admins {
+		a, err := population.NewAdmin(url, e.token)
+		if err == nil {
+			if _, err = a.Info(ctx); err == nil {
+				return a, nil
+			}
+			a.Close()
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, failed
+}
+
+// mishaps is what can be done to the stack; nil against a target.
+func (e *environment) mishaps() mishaps {
+	if e.stack == nil {
+		return nil
+	}
+	return e.stack
+}
+
 // processes are those that the recorder watches besides the generator; a target's cannot be seen from here.
 func (e *environment) processes() []record.Process {
 	if e.stack == nil {

@@ -35,6 +35,13 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	p := sc.Phases
 	fmt.Fprintf(w, "phases      connect %s, warm-up %s, measure %s, tail %s, settle up to %s\n",
 		connectTime(sc), p.Warmup, p.Measure, p.Tail, p.Settle)
+	for i, f := range sc.Faults {
+		label := "faults"
+		if i > 0 {
+			label = ""
+		}
+		fmt.Fprintf(w, "%-11s at %v of the measured window: %s\n", label, f.At, f)
+	}
 	fmt.Fprintf(w, "needs       %d open files for the devices, as many again over the gateways\n", driver.FilesNeeded(sc.Population.ConnectedDevices))
 	for i, c := range sc.Criteria {
 		label := "criteria"

@@ -31,7 +31,12 @@ func (r *runner) exportLog(ctx context.Context) error {
 		convs[c.ID] = int32(i)
 	}
 	unknown := r.unknownKeys()
-	return r.env.admin.Log(ctx, r.pop.Namespace, func(e population.LogEntry) error {
+	admin, err := r.env.liveAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	return admin.Log(ctx, r.pop.Namespace, func(e population.LogEntry) error {
 		conv, ok := convs[e.Conv]
 		if !ok {
 			conv = -1

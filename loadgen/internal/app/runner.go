@@ -18,7 +18,6 @@ import (
 	"imbench/loadgen/internal/ledger"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/record"
-	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/internal/scenario"
 	"imbench/loadgen/protocol"
 	"imbench/reports/rundir"
@@ -46,6 +45,8 @@ type runner struct {
 	rec    *record.Recorder
 	ledger *ledger.Ledger
 	live   driver.Counters
+	hands  driver.Control
+	faults *injector // nil without faults
 	status *status
 	phases []rundir.Phase
 }
@@ -218,6 +219,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		}
 		watched <- err
 	}()
+	r.planFaults(load)
 	stopProfile, err := startProfile(r.profile)
 	if err != nil {
 		lost(err)
@@ -228,6 +230,9 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		err = cause // the stack or the disk went away; that is why the driver ended
 	}
 	lost(nil)
+	if r.faults != nil {
+		r.faults.wait()
+	}
 	stopWatching()
 	for range cap(watched) {
 		if werr := <-watched; werr != nil && err == nil {
@@ -274,11 +279,12 @@ func (r *runner) driverConfig() driver.Config {
 	return driver.Config{
 		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
-		Sink: sample.Tee{r.rec, r.ledger}, Seed: sc.Seed, RunID: r.runID,
+		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
 		BodySize: func(int64) int { return sc.Load.BodyBytes }, Device: deviceConfig(sc),
 		ConnectRate: float64(sc.Devices.ConnectRate),
 		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
-		OnPhase: r.onPhase, Counters: &r.live,
+		LostAfter: r.lostAfter(),
+		OnPhase:   r.onPhase, Counters: &r.live, Control: &r.hands,
 	}
 }
 
@@ -288,6 +294,9 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	length := map[driver.Phase]time.Duration{driver.Warmup: sc.Warmup, driver.Measure: sc.Measure, driver.Cooldown: sc.Tail, driver.Settle: sc.Settle}[p]
 	if p == driver.Measure {
 		r.rec.SetWindow(at, at.Add(sc.Measure))
+	}
+	if r.faults != nil {
+		r.faults.phase(p, at)
 	}
 	r.status.enter(p, length)
 	r.event("phase", string(p), "")
@@ -311,6 +320,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	s := rundir.Summary{Run: filepath.Base(r.dir), Scenario: r.scenario.Name, NominalAck: float64(r.scenario.Devices.AckEvery), Ledger: led.LedgerSummary}
 	measured.Fill(&s)
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
+	r.tellFaults(&s, measured)
 	s.Notes = append(s.Notes, led.Notes...)
 	judge(&s, r.scenario.Criteria, outcome{err: runErr, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
 	code := exitCode(s.Verdict)

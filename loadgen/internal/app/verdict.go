@@ -51,6 +51,11 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	if limit := o.sendLimitMS / 10; limit > 0 && s.Generator.LateP99MS > limit {
 		why(rundir.Invalid, "the generator started its sends late: p99 %.1f ms, above a tenth of the send criterion (%.1f ms)", s.Generator.LateP99MS, limit)
 	}
+	for _, f := range s.Faults {
+		if f.Error != "" && o.err == nil && !o.interrupted {
+			why(rundir.Invalid, "a fault could not be done, so this is not the run that the scenario describes: %s: %s", f.Fault, f.Error)
+		}
+	}
 	if missed > 0 {
 		why(rundir.Missed, "%d of %d criteria were missed", missed, len(s.Criteria))
 	}

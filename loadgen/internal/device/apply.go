@@ -78,7 +78,7 @@ func (d *Device) pushed(f *protocol.Frame, now clock.Time) {
 func (d *Device) apply(slot int, e *event, p sample.Path, now clock.Time) {
 	c := &d.convs[slot]
 	if p != sample.FirstPush && e.intended != 0 && e.intended < d.since {
-		p = sample.Backfill // from before this session
+		p = sample.Backfill // from before this device came online for the first time
 	}
 	d.g.sink.Deliver(d.delivery(d.convIndex(slot), e, p, now))
 	c.cursor = e.seq

@@ -42,7 +42,7 @@ type Device struct {
 	heard   clock.Time // the last frame
 	readyBy clock.Time // welcome and the list of conversations are due; 0 = ready or no session
 	beat    time.Duration
-	since   clock.Time    // the session's welcome
+	since   clock.Time    // the first session's welcome: what was sent before it was not missed, and what came while the device was away was
 	gone    clock.Time    // the last session that was ready ended then; 0 = it lasts, or there was none yet
 	wait    time.Duration // what a drain frame asked for
 	reason  error         // why this side closed the session

@@ -302,7 +302,7 @@ func TestInFlightLimit(t *testing.T) {
 	})
 }
 
-// TestReconnect: what was under way is taken up again, and what was missed is backfill.
+// TestReconnect: what was under way is taken up again, and the latency of what was missed counts: it is repaired.
 func TestReconnect(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 2, "push", "push", "push")
@@ -324,8 +324,8 @@ func TestReconnect(t *testing.T) {
 			w.complete(0, c)
 			w.complete(1, c)
 		}
-		if got := w.sink.applied(0, 2); got[0].Path != sample.Backfill {
-			t.Errorf("what was missed came by path %d, want backfill", got[0].Path)
+		if got := w.sink.applied(0, 2); got[0].Path != sample.Repaired {
+			t.Errorf("what was missed came by path %d, want repaired", got[0].Path)
 		}
 		if len(w.sink.reconnects) != 1 || w.sink.reconnects[0] != wire.CloseDraining.Code {
 			t.Errorf("reconnects %v", w.sink.reconnects)

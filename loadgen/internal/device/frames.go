@@ -54,7 +54,10 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 	if d.state != greeting {
 		return
 	}
-	d.state, d.since = listing, now
+	d.state = listing
+	if d.since == 0 {
+		d.since = now
+	}
 	d.count(1)
 	d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: d.dialled, Done: now})
 	d.limit = d.g.cfg.InFlight

@@ -66,6 +66,7 @@ type Result struct {
 	Metrics                           map[string]rundir.Metric // by the tags of latency.hlog
 	Measured                          map[string]float64       // by the names of model/capacity; what is not known is not in it
 	EffectiveAck                      float64
+	AppliedPerMessage                 float64 // events that devices applied, by push or sync, their own sends apart, a message; 0 = no message
 	Generator                         rundir.Generator
 	Processes                         []rundir.ProcessUse
 	Reconnects, WireRepeats, Negative int64

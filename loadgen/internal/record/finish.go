@@ -59,6 +59,9 @@ func (r *Recorder) result() Result {
 			"they are counted and in no histogram", res.Negative))
 	}
 	res.Measured, res.EffectiveAck = r.measured(res)
+	if res.Done > 0 {
+		res.AppliedPerMessage = float64(r.appliedInWin.Load()-r.ownInWin.Load()) / float64(res.Done)
+	}
 	return res
 }
 

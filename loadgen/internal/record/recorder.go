@@ -41,6 +41,7 @@ type Recorder struct {
 
 	all, win              [2][sample.NumFrameTypes]traffic
 	applied, appliedInWin atomic.Int64
+	ownInWin              atomic.Int64 // of appliedInWin, from the device's own sent reply
 	repeats, dropped      atomic.Int64
 
 	sends   sendCounts
@@ -201,6 +202,7 @@ func (r *Recorder) Deliver(d sample.Delivery) {
 	}
 	r.appliedInWin.Add(1)
 	if d.Own {
+		r.ownInWin.Add(1)
 		return
 	}
 	switch d.Path {

@@ -70,7 +70,8 @@ type Send struct {
 type Path uint8
 
 // FirstPush: the push itself, in order. Repaired: by a sync after this device lost or missed the push. PulledHint: pull
-// mode, hint then sync of a reading device. Backfill: from before the run or the connection; no latency is recorded.
+// mode, hint then sync of a reading device. Backfill: from before the
+// run or the first connection; no latency is recorded.
 const (
 	FirstPush Path = iota
 	Repaired

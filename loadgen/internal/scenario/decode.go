@@ -136,6 +136,10 @@ func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 		d.problem(start(n), "%s must be a list", path)
 		return
 	}
+	if len(seq.Values) == 0 {
+		v.SetZero() // and no empty slice, so that what Bytes writes reads back the same
+		return
+	}
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
 	for i, item := range seq.Values {
 		p := fmt.Sprintf("%s[%d]", path, i)

@@ -51,12 +51,18 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": []string{"string", "number"}, "pattern": `^[0-9_.eE+]+ */ *(s|min|h)$`}
 	case t == limitType:
 		return map[string]any{"type": []string{"string", "number"}}
+	case t == reflect.TypeFor[Which]():
+		return map[string]any{"type": []string{"string", "integer"}}
 	case t.Kind() == reflect.Pointer:
 		return schemaOf(t.Elem())
 	case t == reflect.TypeFor[Criterion]():
 		m := object(t)
 		m["required"] = []string{"metric"}
 		m["properties"].(map[string]any)["metric"].(map[string]any)["enum"] = Metrics()
+		return m
+	case t == reflect.TypeFor[Fault]():
+		m := object(t)
+		m["required"] = []string{"at", "do"}
 		return m
 	case t.Kind() == reflect.Struct:
 		return object(t)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
@@ -91,12 +92,19 @@ func (s *Scenario) override(arg string) (string, error) {
 	path = strings.TrimSpace(path)
 	v, ok := lookup(reflect.ValueOf(s).Elem(), path)
 	if !ok {
+		if list, _, item := strings.Cut(path, "["); item {
+			return "", fmt.Errorf("%q names no field of an item of %s: want for example faults[0].at, counted from 0", path, list)
+		}
 		return "", fmt.Errorf("unknown field %q; %s", path, nearest(path, Paths()))
 	}
 	text = strings.TrimSpace(text)
 	if v.Type() == reflect.TypeFor[[]string]() {
 		v.Set(reflect.ValueOf(strings.Split(text, ",")))
 		return path, nil
+	}
+	if v.Kind() == reflect.Pointer { // a criterion's bound
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
 	}
 	if err := setScalar(v, text); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
@@ -106,11 +114,20 @@ func (s *Scenario) override(arg string) (string, error) {
 
 func lookup(v reflect.Value, path string) (reflect.Value, bool) {
 	name, rest, deeper := strings.Cut(path, ".")
+	name, index, indexed := strings.Cut(name, "[")
 	f, ok := find(fields(v.Type()), name)
 	if !ok {
 		return v, false
 	}
 	target := v.FieldByIndex(f.Index)
+	if indexed { // faults[0].at
+		i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+		inList := err == nil && strings.HasSuffix(index, "]") && target.Kind() == reflect.Slice && i >= 0 && i < target.Len()
+		if !inList || !deeper || !isSection(target.Type().Elem()) {
+			return v, false
+		}
+		return lookup(target.Index(i), rest)
+	}
 	if isSection(f.Type) {
 		if !deeper {
 			return v, false
@@ -130,7 +147,7 @@ func paths(t reflect.Type, prefix string) []string {
 		p := join(prefix, f.name)
 		if isSection(f.Type) {
 			all = append(all, paths(f.Type, p)...)
-		} else if f.name != "criteria" {
+		} else if f.Type.Kind() != reflect.Slice || !isSection(f.Type.Elem()) {
 			all = append(all, p)
 		}
 	}

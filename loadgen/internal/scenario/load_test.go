@@ -163,6 +163,11 @@ func TestSet(t *testing.T) {
 		{"load.burst", `-set load.burst: must look like load.group_rate=250/s`},
 		{"load.burst=2.5", `-set load.burst=2.5: load.burst: "2.5" is not a whole number`},
 		{"devices.loss=2", `-set devices.loss=2: must be at most 1, and is 2`},
+		{"faults[0].at=1s", `"faults[0].at" names no field of an item of faults: want for example faults[0].at, counted from 0`},
+		{"criteria[1].max=90ms", ""},
+		{"criteria[4].max=90ms", `"criteria[4].max" names no field of an item of criteria`},
+		{"criteria[x].max=90ms", `"criteria[x].max" names no field of an item of criteria`},
+		{"criteria[1]=90ms", `"criteria[1]" names no field of an item of criteria`},
 		{"population.users=100", "population.two_device_users: 5400 users with two devices, but only 100 users"},
 		{"devices.ack_delay=5s", "server.grace: grace 4s must exceed devices.ack_delay 5s"},
 	} {

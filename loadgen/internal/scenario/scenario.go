@@ -27,6 +27,7 @@ type Scenario struct {
 	Devices           Devices     `yaml:"devices" doc:"how devices behave"`
 	Server            Server      `yaml:"server" doc:"the embedded stack; a target brings its own settings, and the plan then assumes these"`
 	Phases            Phases      `yaml:"phases" doc:"how long each part of the run takes"`
+	Faults            []Fault     `yaml:"faults" doc:"what is done to the system under load, on a timeline"`
 	Criteria          []Criterion `yaml:"criteria" doc:"what decides between passed and missed; a ledger without any complaint is always demanded"`
 
 	source    []byte   // the file's bytes

@@ -36,6 +36,9 @@ func (s *Scenario) issues(whole bool) []issue {
 			list = append(list, issue{path, err.Error()})
 		}
 	}
+	if whole { // else what a fault seems to lack may be what could not be read
+		list = append(list, s.faultIssues()...)
+	}
 	if len(list) > 0 || !whole {
 		return list
 	}
@@ -44,7 +47,15 @@ func (s *Scenario) issues(whole bool) []issue {
 			list = append(list, issue{check.path, message})
 		}
 	}
+	if i := s.timelineIssue(); i != nil {
+		list = append(list, *i)
+	}
 	return list
+}
+
+// fieldIssues holds the fields of a list's item against their bounds.
+func fieldIssues(item any, path string) []issue {
+	return ranges(reflect.ValueOf(item).Elem(), path)
 }
 
 func ranges(v reflect.Value, path string) []issue {

@@ -1,0 +1,207 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/sample"
+	"imbench/reports/rundir"
+)
+
+const (
+	healPoll   = 50 * time.Millisecond // how exact the times of healing are
+	ledgerPoll = 4                     // every so many of these the ledger is asked, which walks over all pairs
+)
+
+// healing follows how the run recovers from its faults: when every device is connected again, when the sends that were
+// due before the fault's end are confirmed, and when the ledger has all of them delivered. It is a sample.Sink, for
+// the outcomes of sends.
+type healing struct {
+	total   int64               // devices
+	ready   func() int64        // of these, connected
+	offered func() int64        // sends due until now: those with a plan index below it
+	heads   func() []int64      // the ledger's mark
+	behind  func([]int64) int64 // pairs that have not reached a mark
+
+	mu       sync.Mutex
+	outcomes int64 // of all sends
+	list     []*recovery
+}
+
+// recovery is one fault. healing.mu guards it, but for what look has.
+type recovery struct {
+	index  int // in the scenario
+	begun  clock.Time
+	result rundir.Fault
+	ended  bool  // the fault is over
+	due    int64 // sends with a smaller index were due by then
+	later  int64 // outcomes of others since then
+
+	looking sync.Mutex // one look at a time; before healing.mu
+	mark    []int64
+	looks   int
+}
+
+// Frame, Op, Deliver and Reconnect implement sample.Sink; healing does not look at them.
+func (h *healing) Frame(sample.Frame)      {}
+func (h *healing) Op(sample.Op)            {}
+func (h *healing) Deliver(sample.Delivery) {}
+func (h *healing) Reconnect(int32, int)    {}
+
+// Send implements sample.Sink.
+func (h *healing) Send(s sample.Send) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.outcomes++
+	for _, r := range h.list {
+		if r.ended && s.Plan >= r.due {
+			r.later++
+		}
+	}
+}
+
+func (h *healing) begin(index int, name string, window clock.Time) *recovery {
+	r := &recovery{index: index, begun: clock.Now()}
+	r.result = rundir.Fault{Fault: name, AtS: r.begun.Sub(window).Seconds()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.list = append(h.list, r)
+	return r
+}
+
+// over notes that the fault was done, with what it ended running again.
+func (h *healing) over(r *recovery, detail string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.result.Detail = detail
+	if err != nil {
+		r.result.Error = err.Error()
+		return
+	}
+	r.result.TookS = r.since(clock.Now())
+	r.due, r.later, r.ended = h.offered(), 0, true
+}
+
+func (r *recovery) since(at clock.Time) *float64 {
+	s := at.Sub(r.begun).Seconds()
+	return &s
+}
+
+// follow looks until the fault has healed or ctx ends.
+func (h *healing) follow(ctx context.Context, r *recovery, event func(name, detail string)) {
+	tick := time.NewTicker(healPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if h.look(r, false) {
+			h.mu.Lock()
+			name, took := r.result.Fault, *r.result.HealedS
+			h.mu.Unlock()
+			event(name, fmt.Sprintf("healed %.2f s after its beginning", took))
+			return
+		}
+	}
+}
+
+// look takes one look; final asks the ledger in any case.
+func (h *healing) look(r *recovery, final bool) (healed bool) {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	ask, healed := h.devices(r)
+	if !ask || healed {
+		return healed
+	}
+	// The ledger is asked without healing.mu: no device waits for that.
+	if r.looks++; r.mark == nil {
+		r.mark = h.heads()
+		n := h.behind(r.mark)
+		h.mu.Lock()
+		r.result.Behind = n
+		h.mu.Unlock()
+	} else if r.looks%ledgerPoll != 0 && !final {
+		return false
+	}
+	if h.behind(r.mark) > 0 {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.result.BackS != nil {
+		r.result.HealedS, r.mark = r.since(clock.Now()), nil
+	}
+	return r.result.HealedS != nil
+}
+
+// devices looks at connections and sends; ask says that it is now for the ledger to say what is still missing.
+func (h *healing) devices(r *recovery) (ask, healed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	away := h.total - h.ready()
+	r.result.Away = max(r.result.Away, away)
+	if !r.ended || r.result.HealedS != nil {
+		return false, r.result.HealedS != nil
+	}
+	if away == 0 && r.result.BackS == nil {
+		r.result.BackS = r.since(clock.Now())
+	}
+	return h.outcomes-r.later >= r.due, false
+}
+
+// settle takes a last look, before the devices go away.
+func (h *healing) settle() {
+	h.mu.Lock()
+	list := slices.Clone(h.list)
+	h.mu.Unlock()
+	for _, r := range list {
+		h.look(r, true)
+	}
+}
+
+// results are the faults that were begun, in the order of the scenario.
+func (h *healing) results() []rundir.Fault {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := slices.Clone(h.list)
+	slices.SortFunc(list, func(a, b *recovery) int { return a.index - b.index })
+	out := make([]rundir.Fault, len(list))
+	for i, r := range list {
+		out[i] = r.result
+	}
+	return out
+}
+
+// healMetric is what a criterion on heal looks at: the times of all faults. One that did not heal has no time, and is
+// longer than any limit.
+func healMetric(faults []rundir.Fault) rundir.Metric {
+	var times []float64
+	m := rundir.Metric{}
+	for _, f := range faults {
+		if f.HealedS == nil {
+			m.Censored++
+			times = append(times, unhealedMS)
+			continue
+		}
+		times = append(times, *f.HealedS*1000)
+	}
+	slices.Sort(times)
+	if m.Count = int64(len(times)); m.Count == 0 {
+		return m
+	}
+	at := func(p float64) float64 { return times[min(int(p*float64(len(times))), len(times)-1)] }
+	m.P50, m.P95, m.P99, m.P999, m.Max = at(0.5), at(0.95), at(0.99), at(0.999), times[len(times)-1]
+	for _, t := range times {
+		m.Mean += t / float64(len(times))
+	}
+	return m
+}
+
+// unhealedMS stands for a fault that did not heal in the run: an hour, the longest that a run can settle.
+const unhealedMS = 3_600_000

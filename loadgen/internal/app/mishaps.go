@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/record"
+	"imbench/loadgen/internal/sample"
+	"imbench/model/capacity"
+	"imbench/reports/rundir"
+)
+
+// planFaults makes what does and follows the scenario's faults, if it has any. They end with ctx.
+func (r *runner) planFaults(ctx context.Context) {
+	if len(r.scenario.Faults) == 0 {
+		return
+	}
+	heal := &healing{total: int64(r.scenario.Population.ConnectedDevices), ready: func() int64 { return r.live.Snapshot().Ready },
+		offered: func() int64 { n, _ := r.live.Totals(); return n }, heads: r.ledger.Heads, behind: r.ledger.Behind}
+	seen := r.env.processes()
+	r.faults = &injector{faults: r.scenario.Faults, gateways: len(r.env.targets), stack: r.env.mishaps(), devices: &r.hands, heal: heal,
+		env:   []string{"IMBENCH_RUN=" + r.dir, "IMBENCH_TARGETS=" + strings.Join(r.env.targets, ",")},
+		event: func(name, detail string) { r.event("fault", name, detail) },
+		ctx:   ctx}
+	r.faults.restarted = func() {
+		r.faults.procs.Lock()
+		defer r.faults.procs.Unlock()
+		for _, p := range r.env.processes() {
+			if !slices.Contains(seen, p) {
+				seen = append(seen, p)
+				r.rec.Watch(p)
+			}
+		}
+	}
+}
+
+// sink is what the devices report to.
+func (r *runner) sink() sample.Sink {
+	if r.faults == nil {
+		return sample.Tee{r.rec, r.ledger}
+	}
+	return sample.Tee{r.rec, r.ledger, r.faults.heal}
+}
+
+// phase is told each phase as it begins: the timeline starts with the window, and what has healed is told before the
+// devices are taken down.
+func (j *injector) phase(p driver.Phase, at clock.Time) {
+	switch p {
+	case driver.Measure:
+		j.begin(j.ctx, at)
+	case driver.Close:
+		j.heal.settle()
+	}
+}
+
+// patience is how long nothing may get through, beyond what the faults ask for, before the target counts as lost: devices
+// back off before they try again, and a database recovers first.
+const patience = 30 * time.Second
+
+// lostAfter is the driver's own default without faults.
+func (r *runner) lostAfter() time.Duration {
+	if len(r.scenario.Faults) == 0 {
+		return 0
+	}
+	return patience + r.scenario.LongestOutage()
+}
+
+// notComparable marks what the plan cannot know when there are faults.
+const notComparable = "not compared (faults)"
+
+// tellFaults puts the faults into the summary. What the plan and the model say of a run without faults is then compared with
+// messages and deliveries only: pushes that nobody took became syncs, and devices came and went.
+func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
+	if r.faults == nil {
+		return
+	}
+	s.Faults = r.faults.heal.results()
+	s.Metrics["heal"] = healMetric(s.Faults)
+	for i, p := range s.Predictions {
+		switch p.Name {
+		case capacity.Messages:
+		case capacity.Deliveries: // with faults, what was applied by whichever way
+			if measured.AppliedPerMessage > 0 {
+				s.Predictions[i] = p.WithMeasured(measured.AppliedPerMessage)
+			}
+		default:
+			p.Error, p.PlanError, p.Note = nil, nil, notComparable
+			s.Predictions[i] = p
+		}
+	}
+	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: the faults of this run turn pushes into syncs, which neither model nor plan foresee")
+}
