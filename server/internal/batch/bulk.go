@@ -46,7 +46,7 @@ func (b *bulk[Q, R]) start() {
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	window := func(int) time.Duration { return b.cfg.Window }
 	for range b.spread.all() {
-		b.workers = append(b.workers, newCollector(b.cfg.Queue, b.cfg.MaxBatch, window, nil, b.flush))
+		b.workers = append(b.workers, newCollector(b.cfg.Queue, b.cfg.MaxBatch, window, b.flush).start())
 	}
 }
 

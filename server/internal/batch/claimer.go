@@ -35,8 +35,8 @@ func NewClaimer(store Store, cfg ClaimerConfig) *Claimer {
 	c := &Claimer{store: store, cfg: cfg}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	window := func(int) time.Duration { return cfg.Window }
-	c.claims = newCollector(cfg.Queue, cfg.MaxBatch, window, nil, c.flushClaims)
-	c.releases = newCollector(cfg.Queue, cfg.MaxBatch, window, nil, c.flushReleases)
+	c.claims = newCollector(cfg.Queue, cfg.MaxBatch, window, c.flushClaims).start()
+	c.releases = newCollector(cfg.Queue, cfg.MaxBatch, window, c.flushReleases).start()
 	return c
 }
 

@@ -13,13 +13,13 @@ type collector[T any] struct {
 	limit  int                          // items waiting; add refuses more
 	max    int                          // items a flush
 	window func(last int) time.Duration // how long to wait for company after a flush of last items; ≤ 0 = not at all
-	caller func(T) string               // whose item it is; nil = nobody is expected back
 	flush  func([]T)                    // the slice is reused after it returns
 
 	mu     sync.Mutex
-	queue  []T            // queue[0] waits longest
-	away   map[string]int // by caller: items of the last flush in whose place no new one has come
-	absent int            // the sum of away
+	queue  []T  // queue[0] waits longest
+	last   int  // items of the last flush
+	came   int  // items since it began to answer
+	back   bool // flush says when it does: whoever is answered may be back at once
 	closed bool
 
 	wake chan struct{} // capacity 1: something was added, or closed was set
@@ -27,11 +27,16 @@ type collector[T any] struct {
 	done chan struct{} // closed when run has returned
 }
 
-func newCollector[T any](limit, max int, window func(int) time.Duration, caller func(T) string, flush func([]T)) *collector[T] {
+func newCollector[T any](limit, max int, window func(int) time.Duration, flush func([]T)) *collector[T] {
 	c := &collector[T]{
-		limit: limit, max: max, window: window, caller: caller, flush: flush, away: make(map[string]int),
+		limit: limit, max: max, window: window, flush: flush,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), done: make(chan struct{}),
 	}
+	return c
+}
+
+// start begins to flush; close ends it.
+func (c *collector[T]) start() *collector[T] {
 	go c.run()
 	return c
 }
@@ -45,7 +50,8 @@ func (c *collector[T]) add(item T) bool {
 	}
 	c.queue = append(c.queue, item)
 	n := len(c.queue)
-	complete := n >= c.max || c.back(item)
+	c.came++
+	complete := n >= c.max || c.back && c.came == c.last
 	c.mu.Unlock()
 	if n == 1 {
 		signal(c.wake)
@@ -56,34 +62,11 @@ func (c *collector[T]) add(item T) bool {
 	return true
 }
 
-// back notes a caller's new item, and says whether it is the last in the place of those that the last flush answered.
-// mu must be held.
-func (c *collector[T]) back(item T) bool {
-	if c.absent == 0 {
-		return false
-	}
-	who := c.caller(item)
-	if c.away[who] == 0 {
-		return false
-	}
-	c.away[who]--
-	c.absent--
-	return c.absent == 0
-}
-
-// expect notes whose items are about to be flushed. Those of whom more wait already are not away. mu must be held.
-func (c *collector[T]) expect(batch []T) {
-	if c.caller == nil {
-		return
-	}
-	clear(c.away)
-	c.absent = len(batch)
-	for _, item := range batch {
-		c.away[c.caller(item)]++
-	}
-	for _, item := range c.queue[:min(len(c.queue), c.max)] {
-		c.back(item)
-	}
+// answering is called by flush when it begins to answer its items.
+func (c *collector[T]) answering() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.came, c.back = 0, true
 }
 
 // close refuses further items; run then flushes the rest without waiting for company, and ends.
@@ -138,18 +121,19 @@ func (c *collector[T]) take(batch []T, last int) []T {
 	rest := copy(c.queue, c.queue[n:])
 	clear(c.queue[rest:])
 	c.queue = c.queue[:rest]
-	c.expect(batch)
+	c.last, c.came = n, 0
 	return batch
 }
 
-// linger waits until w has passed, a whole batch waits, all whom the last flush answered are here again, or the collector
-// was closed. Callers who send one item after the other are the company that there is: with them the batch is complete.
+// linger waits until w has passed, a whole batch waits, as many have come as the last flush answered, or the collector was
+// closed. Callers who send one item after the other are the company that there is: with them the batch is complete. Where
+// items come by themselves, as many in so short a time are rare.
 func (c *collector[T]) linger(w time.Duration) {
 	timer := time.NewTimer(w)
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		ready := c.closed || len(c.queue) >= c.max || c.caller != nil && c.absent == 0
+		ready := c.closed || len(c.queue) >= c.max || c.back && c.came >= c.last
 		c.mu.Unlock()
 		if ready {
 			return

@@ -53,12 +53,12 @@ func NewSender(store Store, cfg SenderConfig) *Sender {
 		return 0
 	}
 	for range s.spread.all() {
-		s.workers = append(s.workers, newCollector(cfg.Queue, cfg.MaxBatch, window, sendingDevice, s.flush))
+		w := newCollector[*pending](cfg.Queue, cfg.MaxBatch, window, nil)
+		w.flush = func(batch []*pending) { s.flush(batch, w.answering) }
+		s.workers = append(s.workers, w.start())
 	}
 	return s
 }
-
-func sendingDevice(p *pending) string { return p.req.From.Device }
 
 // Submit queues one message and returns at once; done is called with its outcome, after the commit and after OnCommit.
 // The errors are those of im.SendResult; a full queue or a closed Sender is im.ErrUnavailable.
@@ -101,14 +101,14 @@ func (s *Sender) Close(ctx context.Context) error {
 }
 
 // flush is one shared batch; it runs on a worker's goroutine.
-func (s *Sender) flush(batch []*pending) {
+func (s *Sender) flush(batch []*pending, answering func()) {
 	mine, refused := s.lanes.divert(batch)
 	s.fail(refused, errFull)
 	s.contended.Add(int64(len(batch) - len(mine) - len(refused)))
 	if len(mine) == 0 {
 		return
 	}
-	busy := s.commit(mine, false)
+	busy := s.commit(mine, false, answering)
 	if len(busy) == 0 {
 		return
 	}
@@ -119,7 +119,7 @@ func (s *Sender) flush(batch []*pending) {
 // contend is one turn of the contended lane: sends of one conversation, whose lock this call may wait for. It returns
 // those that did not get it and may go on waiting.
 func (s *Sender) contend(batch []*pending) []*pending {
-	busy := s.commit(batch, true)
+	busy := s.commit(batch, true, func() {})
 	if len(busy) == 0 {
 		return nil
 	}
@@ -134,8 +134,9 @@ func (s *Sender) contend(batch []*pending) []*pending {
 
 // commit calls the store and answers all but the sends whose conversation is locked elsewhere, which it returns in their
 // order. After an error other than an unknown outcome one of the sends is at fault, and the halves are tried apart.
-func (s *Sender) commit(batch []*pending, wait bool) (busy []*pending) {
+func (s *Sender) commit(batch []*pending, wait bool, answering func()) (busy []*pending) {
 	res, err := s.call(batch, wait)
+	answering()
 	switch {
 	case err == nil:
 		for i, p := range batch {
@@ -152,7 +153,7 @@ func (s *Sender) commit(batch []*pending, wait bool) (busy []*pending) {
 	}
 	s.splits.Add(1)
 	h := len(batch) / 2
-	busy = s.commit(batch[:h], wait)
+	busy = s.commit(batch[:h], wait, answering)
 	rest := batch[h:]
 	if len(busy) > 0 { // the second half must not overtake what the first half could not commit (O5)
 		locked := make(map[string]bool)
@@ -169,7 +170,7 @@ func (s *Sender) commit(batch []*pending, wait bool) (busy []*pending) {
 		}
 	}
 	if len(rest) > 0 {
-		busy = append(busy, s.commit(rest, wait)...)
+		busy = append(busy, s.commit(rest, wait, answering)...)
 	}
 	return busy
 }
