@@ -101,8 +101,8 @@ func (r *renderer) faults(list []Fault) {
 			r.item(f.Fault + ": " + f.Detail)
 		}
 	}
-	r.para("Back and healed count from the beginning of the fault: until every device was connected, and until all that was " +
-		"sent before its end was confirmed and delivered to everyone.")
+	r.para("Back and healed count from the beginning of the fault: until every device was connected again, and until all " +
+		"that had been sent by then was confirmed and delivered to everyone.")
 }
 
 func (r *renderer) metrics(m map[string]Metric) {

@@ -38,8 +38,8 @@ type Fault struct {
 	AtS     float64  `json:"at_s"`     // when it began, from the beginning of the measured window
 	TookS   *float64 `json:"took_s"`   // until it was done, with what it had ended running again
 	Away    int64    `json:"away"`     // most devices at a time that were not connected and ready
-	BackS   *float64 `json:"back_s"`   // from its beginning until every device was
-	HealedS *float64 `json:"healed_s"` // from its beginning until all that was sent before its end was confirmed and delivered to all
+	BackS   *float64 `json:"back_s"`   // from its beginning until every device was again; nil, too, if none was away
+	HealedS *float64 `json:"healed_s"` // from its beginning until all that was sent up to then was confirmed and delivered to all
 	Behind  int64    `json:"behind"`   // (device, conversation) pairs that still had something to get when the last of these sends was confirmed
 	Detail  string   `json:"detail,omitempty"`
 	Error   string   `json:"error,omitempty"` // why it could not be done

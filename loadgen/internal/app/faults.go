@@ -81,12 +81,12 @@ func (j *injector) wait() { j.wg.Wait() }
 // run does one fault and follows it until it has healed.
 func (j *injector) run(ctx context.Context, i int, window clock.Time) {
 	f := j.faults[i]
-	h := j.heal.begin(i, f.String(), window)
+	h := j.heal.begin(i, f, window)
 	j.event(f.String(), "begins")
 	watch, stop := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() { j.heal.follow(watch, h, j.event) })
-	detail, err := j.do(ctx, i, f)
+	detail, err := j.do(ctx, i, f, func() { j.heal.strike(h) })
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("the run ended before it was over")
 	}
@@ -101,8 +101,9 @@ func (j *injector) run(ctx context.Context, i int, window clock.Time) {
 	stop()
 }
 
-// do does it, and comes back when what it ended runs again.
-func (j *injector) do(ctx context.Context, i int, f scenario.Fault) (detail string, err error) {
+// do does it, and comes back when what it ended runs again. It calls struck when the last gateway has ended that it ends, if
+// others go on.
+func (j *injector) do(ctx context.Context, i int, f scenario.Fault, struck func()) (detail string, err error) {
 	switch f.Do {
 	case scenario.CutDevices:
 		return fmt.Sprintf("%d connections cut", j.devices.Cut(i, f.Share)), nil
@@ -117,14 +118,15 @@ func (j *injector) do(ctx context.Context, i int, f scenario.Fault) (detail stri
 	case scenario.StopDatabase, scenario.CrashDatabase, scenario.RestartDatabase, scenario.StartDatabase:
 		return "", j.database(ctx, f)
 	}
-	return "", j.each(ctx, f)
+	return "", j.each(ctx, f, struck)
 }
 
 // each does a fault to the gateways that it names.
-func (j *injector) each(ctx context.Context, f scenario.Fault) error {
+func (j *injector) each(ctx context.Context, f scenario.Fault, struck func()) error {
 	if n := f.Number(); n >= 0 {
-		return j.gateway(ctx, f, n)
+		return j.gateway(ctx, f, n, struck)
 	}
+	nothing := func() {}
 	if f.Gateway == scenario.Rolling {
 		for n := range j.gateways {
 			if n > 0 {
@@ -132,7 +134,11 @@ func (j *injector) each(ctx context.Context, f scenario.Fault) error {
 					return err
 				}
 			}
-			if err := j.gateway(ctx, f, n); err != nil {
+			last := nothing
+			if n == j.gateways-1 {
+				last = struck
+			}
+			if err := j.gateway(ctx, f, n, last); err != nil {
 				return err
 			}
 		}
@@ -141,13 +147,13 @@ func (j *injector) each(ctx context.Context, f scenario.Fault) error {
 	errs := make([]error, j.gateways)
 	var wg sync.WaitGroup
 	for n := range errs {
-		wg.Go(func() { errs[n] = j.gateway(ctx, f, n) })
+		wg.Go(func() { errs[n] = j.gateway(ctx, f, n, nothing) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
-func (j *injector) gateway(ctx context.Context, f scenario.Fault, n int) error {
+func (j *injector) gateway(ctx context.Context, f scenario.Fault, n int, struck func()) error {
 	begun := time.Now()
 	step := func(format string, args ...any) {
 		j.event(f.String(), fmt.Sprintf("gateway %d ", n+1)+fmt.Sprintf(format, args...))
@@ -167,6 +173,7 @@ func (j *injector) gateway(ctx context.Context, f scenario.Fault, n int) error {
 		return err
 	}
 	if f.Do != scenario.StartGateway {
+		struck()
 		step("ended after %.2f s", time.Since(begun).Seconds())
 		if f.RestartAfter == 0 && f.Do != scenario.RestartGateway {
 			return nil

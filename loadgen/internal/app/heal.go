@@ -9,6 +9,7 @@ import (
 
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
 
@@ -37,12 +38,17 @@ type recovery struct {
 	index  int // in the scenario
 	begun  clock.Time
 	result rundir.Fault
-	ended  bool  // the fault is over
-	due    int64 // sends with a smaller index were due by then
-	later  int64 // outcomes of others since then
+	notice time.Duration // how long it may take until devices see that their connection is gone
+	struck clock.Time    // it does no more harm from here on: what is still to come is its end, or a return; 0 = not yet
+	away   bool          // a device was away since it began
+	over   bool          // done, with what it ended running again
+	marked bool          // the devices came back, and with that
+	due    int64         // all sends with a smaller index were due
+	later  int64         // outcomes of others since then
 
 	looking sync.Mutex // one look at a time; before healing.mu
 	mark    []int64
+	markDue int64 // the due for which mark was taken
 	looks   int
 }
 
@@ -58,15 +64,19 @@ func (h *healing) Send(s sample.Send) {
 	defer h.mu.Unlock()
 	h.outcomes++
 	for _, r := range h.list {
-		if r.ended && s.Plan >= r.due {
+		if r.marked && s.Plan >= r.due {
 			r.later++
 		}
 	}
 }
 
-func (h *healing) begin(index int, name string, window clock.Time) *recovery {
+func (h *healing) begin(index int, f scenario.Fault, window clock.Time) *recovery {
 	r := &recovery{index: index, begun: clock.Now()}
-	r.result = rundir.Fault{Fault: name, AtS: r.begun.Sub(window).Seconds()}
+	switch f.Do {
+	case scenario.KillGateway, scenario.DrainGateway, scenario.RestartGateway, scenario.CutDevices:
+		r.notice = notice
+	}
+	r.result = rundir.Fault{Fault: f.String(), AtS: r.begun.Sub(window).Seconds()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = append(h.list, r)
@@ -83,7 +93,17 @@ func (h *healing) over(r *recovery, detail string, err error) {
 		return
 	}
 	r.result.TookS = r.since(clock.Now())
-	r.due, r.later, r.ended = h.offered(), 0, true
+	r.over = true
+	if r.struck == 0 {
+		r.struck = clock.Now()
+	}
+}
+
+// strike notes that the harm is done, before the fault is over.
+func (h *healing) strike(r *recovery) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.struck = clock.Now()
 }
 
 func (r *recovery) since(at clock.Time) *float64 {
@@ -115,13 +135,13 @@ func (h *healing) follow(ctx context.Context, r *recovery, event func(name, deta
 func (h *healing) look(r *recovery, final bool) (healed bool) {
 	r.looking.Lock()
 	defer r.looking.Unlock()
-	ask, healed := h.devices(r)
+	ask, due, healed := h.devices(r)
 	if !ask || healed {
 		return healed
 	}
 	// The ledger is asked without healing.mu: no device waits for that.
-	if r.looks++; r.mark == nil {
-		r.mark = h.heads()
+	if r.looks++; r.mark == nil || r.markDue != due {
+		r.mark, r.markDue = h.heads(), due
 		n := h.behind(r.mark)
 		h.mu.Lock()
 		r.result.Behind = n
@@ -134,25 +154,35 @@ func (h *healing) look(r *recovery, final bool) (healed bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.result.BackS != nil {
-		r.result.HealedS, r.mark = r.since(clock.Now()), nil
-	}
-	return r.result.HealedS != nil
+	r.result.HealedS, r.mark = r.since(clock.Now()), nil
+	return true
 }
 
+// notice is for faults that take connections. Before it is over, that nobody is away says nothing.
+const notice = 2 * time.Second
+
 // devices looks at connections and sends; ask says that it is now for the ledger to say what is still missing.
-func (h *healing) devices(r *recovery) (ask, healed bool) {
+func (h *healing) devices(r *recovery) (ask bool, due int64, healed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	away := h.total - h.ready()
 	r.result.Away = max(r.result.Away, away)
-	if !r.ended || r.result.HealedS != nil {
-		return false, r.result.HealedS != nil
+	r.away = r.away || away > 0
+	if r.struck == 0 || r.result.HealedS != nil {
+		return false, 0, r.result.HealedS != nil
 	}
-	if away == 0 && r.result.BackS == nil {
-		r.result.BackS = r.since(clock.Now())
+	now := clock.Now()
+	switch {
+	case away > 0:
+		r.result.BackS, r.marked, r.due, r.later = nil, false, 0, 0
+	case r.marked:
+	case r.away || r.over && now.Sub(r.struck) >= r.notice:
+		if r.away {
+			r.result.BackS = r.since(now)
+		}
+		r.marked, r.due, r.later = true, h.offered(), 0
 	}
-	return h.outcomes-r.later >= r.due, false
+	return r.marked && h.outcomes-r.later >= r.due, r.due, false
 }
 
 // settle takes a last look, before the devices go away.

@@ -1,0 +1,213 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/internal/scenario"
+	"imbench/reports/rundir"
+)
+
+// stage is a stack and devices that note what is done to them and when.
+type stage struct {
+	mu     sync.Mutex
+	start  time.Time
+	notes  []string
+	fails  error
+	ready  atomic.Int64
+	due    atomic.Int64
+	behind atomic.Int64
+}
+
+func (s *stage) note(format string, args ...any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notes = append(s.notes, fmt.Sprintf("%v ", time.Since(s.start).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+	return s.fails
+}
+
+func (s *stage) KillGateway(i int) error { return s.note("kill %d", i) }
+func (s *stage) DrainGateway(_ context.Context, i int) error {
+	time.Sleep(2 * time.Second)
+	return s.note("drained %d", i)
+}
+func (s *stage) StartGateway(_ context.Context, i int) error { return s.note("start %d", i) }
+func (s *stage) Kill(i int, sig os.Signal) error             { return s.note("%v %d", sig, i) }
+func (s *stage) StopDatabase(crash bool) error               { return s.note("stop db %v", crash) }
+func (s *stage) StartDatabase(context.Context) error         { return s.note("start db") }
+func (s *stage) CutListeners(context.Context) (int, error)   { return 2, s.note("cut") }
+func (s *stage) Cut(n int, share float64) int                { _ = s.note("cut %d %v", n, share); return 7 }
+func (s *stage) Freeze(n int, share float64, _ time.Duration) int {
+	_ = s.note("freeze %d %v", n, share)
+	return 3
+}
+
+// play runs faults in virtual time and returns what was done and what became of them.
+func play(t *testing.T, s *stage, limit time.Duration, yaml string) []rundir.Fault {
+	t.Helper()
+	sc, err := scenario.Parse("f.yaml", []byte("server: {gateways: 3}\nfaults:\n"+yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start = time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	j := &injector{faults: sc.Faults, gateways: 3, stack: s, devices: s, event: func(string, string) {}, restarted: func() {}, ctx: ctx,
+		heal: &healing{total: 10, ready: s.ready.Load, offered: s.due.Load, heads: func() []int64 { return nil },
+			behind: func([]int64) int64 { return s.behind.Load() }}}
+	j.begin(ctx, clock.Now())
+	j.wait()
+	j.heal.settle()
+	return j.heal.results()
+}
+
+func TestFaultsHappenInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{}
+		s.ready.Store(10)
+		got := play(t, s, time.Minute, `
+  - {at: 30s, do: crash-database, restart_after: 3s}
+  - {at: 1s, do: kill-gateway, gateway: 2, restart_after: 5s}
+  - {at: 7s, do: restart-gateway, gateway: rolling, restart_after: 1s, gap: 500ms}
+  - {at: 40s, do: stop-gateway, gateway: all}
+  - {at: 41s, do: continue-gateway, gateway: all}
+  - {at: 42s, do: cut-devices, share: 0.5}
+  - {at: 43s, do: freeze-devices, for: 2s}
+  - {at: 50s, do: cut-listeners}
+  - {at: 51s, do: command, command: "echo hello; echo there"}
+`)
+		want := []string{"1s kill 1", "6s start 1", "9s drained 0", "10s start 0", "12.5s drained 1", "13.5s start 1", "16s drained 2",
+			"17s start 2", "30s stop db true", "33s start db", "40s stopped", "41s continued", "42s cut 5 0.5", "43s freeze 6 0", "50s cut"}
+		var done []string
+		for _, n := range s.notes {
+			if strings.HasPrefix(n, "40s stopped") || strings.HasPrefix(n, "41s continued") {
+				n = n[:strings.LastIndexByte(n, ' ')] // in any order
+				n = strings.TrimSuffix(n, " (signal)")
+			}
+			if len(done) == 0 || done[len(done)-1] != n {
+				done = append(done, n)
+			}
+		}
+		if !slices.Equal(done, want) {
+			t.Errorf("done\n%q, want\n%q", done, want)
+		}
+		if len(got) != 9 || got[0].Fault != "crash-database, back after 3s" || *got[1].TookS != 5 || *got[2].TookS != 10 || *got[6].TookS != 2 ||
+			got[5].Detail != "7 connections cut" || got[8].Detail != "hello there" {
+			t.Errorf("results %+v", got)
+		}
+		for _, f := range got {
+			if f.Error != "" || f.HealedS == nil || f.BackS != nil {
+				t.Errorf("%+v: want healed, and nobody away", f)
+			}
+		}
+	})
+}
+
+// Healing is told in the order in which it happens: devices, sends, deliveries.
+func TestHealing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{}
+		s.ready.Store(10)
+		s.behind.Store(4)
+		var heal *healing
+		at := func(d time.Duration, do func()) { time.AfterFunc(d, do) }
+		at(1100*time.Millisecond, func() { s.ready.Store(5) })
+		at(2*time.Second, func() { s.ready.Store(10); s.due.Store(3) })
+		at(3*time.Second, func() {
+			heal.Send(sample.Send{Plan: 0})
+			heal.Send(sample.Send{Plan: 7})
+			heal.Send(sample.Send{Plan: 8})
+		})
+		at(4*time.Second, func() { heal.Send(sample.Send{Plan: 1}) })
+		at(5*time.Second, func() { heal.Send(sample.Send{Plan: 2}) })
+		at(7*time.Second, func() { s.behind.Store(0) })
+		s.start = time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		heal = &healing{total: 10, ready: s.ready.Load, offered: s.due.Load, heads: func() []int64 { return []int64{1} },
+			behind: func([]int64) int64 { return s.behind.Load() }}
+		j := &injector{faults: []scenario.Fault{{At: time.Second, Do: scenario.KillGateway, Gateway: "1", RestartAfter: 20 * time.Second}},
+			gateways: 3, stack: s, devices: s, event: func(string, string) {}, restarted: func() {}, heal: heal}
+		j.begin(ctx, clock.Now())
+		j.wait()
+		f := heal.results()[0]
+		near := func(what string, got *float64, want float64) {
+			if got == nil || *got < want || *got > want+0.25 {
+				t.Errorf("%s: %v, want %v", what, got, want)
+			}
+		}
+		near("all back", f.BackS, 1)
+		near("healed", f.HealedS, 6)
+		near("took", f.TookS, 20)
+		if f.Away != 5 || f.Behind != 4 {
+			t.Errorf("%d away, %d behind, want 5 and 4", f.Away, f.Behind)
+		}
+		if m := healMetric([]rundir.Fault{f}); m.Count != 1 || m.Max != 1000**f.HealedS || m.P50 != m.Max {
+			t.Errorf("metric %+v", m)
+		}
+		if m := healMetric([]rundir.Fault{f, {}}); m.Count != 2 || m.Censored != 1 || m.Max != unhealedMS {
+			t.Errorf("one that did not heal: %+v", m)
+		}
+	})
+}
+
+// What cannot be done is told, makes the run invalid, and what did not end before the run did is told as that.
+func TestFaultsThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{fails: errors.New("no such process")}
+		got := play(t, s, 10*time.Second, "  - {at: 1s, do: kill-gateway, gateway: 1}\n  - {at: 2s, do: command, command: 'echo so sorry; exit 3'}\n  - {at: 3s, do: freeze-devices, for: 30s}\n  - {at: 20s, do: cut-devices}\n")
+		if len(got) != 3 || got[0].Error != "no such process" || got[1].Error != "exit status 3: so sorry" || got[2].Error != "the run ended before it was over" {
+			t.Errorf("results %+v", got)
+		}
+		sum := &rundir.Summary{Faults: got[:1]}
+		judge(sum, nil, outcome{})
+		if sum.Verdict != rundir.Invalid || !strings.Contains(sum.Reasons[0], "kill-gateway 1: no such process") {
+			t.Errorf("verdict %s, %q", sum.Verdict, sum.Reasons)
+		}
+		sum.Ledger.Lost = 1
+		if judge(sum, nil, outcome{}); sum.Verdict != rundir.Broken {
+			t.Errorf("a loss beside a fault: verdict %s", sum.Verdict)
+		}
+	})
+}
+
+// What cannot be done to a target, or to someone's database, is refused before anything is touched.
+func TestFaultsThatAreRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	for _, c := range []struct {
+		fault, want string
+		args        []string
+	}{
+		{"{at: 1s, do: kill-gateway, gateway: 1}", "faults[0] of f: kill-gateway can be done to the embedded stack only; with -target there are", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: cut-listeners}", "embedded stack only", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: restart-database}", "needs the private PostgreSQL", []string{"-db", "postgres://h/db"}},
+		{"{at: 1s, do: cut-devices}", "", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: command, command: 'true'}", "", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: kill-gateway, gateway: 1}", "", []string{"-db", "postgres://h/db"}},
+	} {
+		if err := os.WriteFile(file, []byte("faults: ["+c.fault+"]\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var out, say bytes.Buffer
+		code := Run(t.Context(), Program{Args: append([]string{"-scenario", file, "-explain"}, c.args...), Stdout: &out, Stderr: &say})
+		if c.want == "" && (code != ExitPassed || !strings.Contains(out.String(), "faults      at 1s of the measured window: ")) {
+			t.Errorf("%s %v: exit %d, %s", c.fault, c.args, code, say.String())
+		}
+		if c.want != "" && (code != ExitUsage || !strings.Contains(say.String(), c.want) || strings.Count(say.String(), "\n") != 1) {
+			t.Errorf("%s %v: exit %d, %q, want %q", c.fault, c.args, code, say.String(), c.want)
+		}
+	}
+}
