@@ -22,6 +22,7 @@ im_frames_total{type="a \"b} c\\",dir="up"} 7 1700000000000
 im_queue_depth 3.5e2
 im_batch_seconds_bucket{le="0.1"} 9
 im_batch_seconds_sum 0.25
+im_fanout_seconds_bucket{le="0.02"} 8
 process_cpu_seconds_total 1.5
 go_goroutines 12
 go_memstats_alloc_bytes 4
@@ -35,10 +36,11 @@ im_broken{a="b" 3
 	want := map[string]float64{
 		`im_frames_total{type="event",dir="down"}`:    12345,
 		`im_frames_total{type="a \"b} c\\",dir="up"}`: 7,
-		"im_queue_depth":            350,
-		"im_batch_seconds_sum":      0.25,
-		"process_cpu_seconds_total": 1.5,
-		"go_goroutines":             12,
+		"im_queue_depth":                      350,
+		"im_batch_seconds_sum":                0.25,
+		`im_fanout_seconds_bucket{le="0.02"}`: 8,
+		"process_cpu_seconds_total":           1.5,
+		"go_goroutines":                       12,
 	}
 	if got := parseMetrics([]byte(page)); !maps.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
