@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -79,7 +80,7 @@ func (r *renderer) faults(list []Fault) {
 	if len(list) == 0 {
 		return
 	}
-	rows := [][]string{{"fault", "at, s", "took, s", "devices away", "all back, s", "healed, s"}}
+	rows := [][]string{{"fault", "at, s", "took, s", "away", "back, s", "healed, s"}}
 	for _, f := range list {
 		rows = append(rows, []string{f.Fault, figure(f.AtS), optional(f.TookS, figure), grouped(f.Away), optional(f.BackS, figure),
 			optional(f.HealedS, figure)})
@@ -101,7 +102,10 @@ func (r *renderer) faults(list []Fault) {
 			r.item(f.Fault + ": " + f.Detail)
 		}
 	}
-	r.para("Back and healed count from the beginning of the fault: until every device was connected again, and until all " +
+	if slices.ContainsFunc(list, func(f Fault) bool { return f.Error+f.Detail != "" }) {
+		r.line("")
+	}
+	r.para("Away: most devices that were not connected at a time. Back and healed count from the beginning of the fault: until every device was connected again, and until all " +
 		"that had been sent by then was confirmed and delivered to everyone.")
 }
 
