@@ -36,6 +36,7 @@ func TestCheck04(t *testing.T) {
 		Control: evidence.Control{Is: "the batch does not ask whether the sender is a member", Observe: func(t *testing.T) string {
 			d := withDirect(t)
 			d.mutate("im_send_batch", " AS mem,", " OR true AS mem,")
+			d.mutate("im_send_one", "tomb OR NOT mem", "tomb")
 			return outsider(d)
 		}},
 	})
@@ -45,6 +46,7 @@ func TestCheck04(t *testing.T) {
 		Control: evidence.Control{Is: "a conversation that does not exist is told apart", Observe: func(t *testing.T) string {
 			d := withDirect(t)
 			d.mutate("im_send_batch", "WHEN q.nx IS NULL THEN 'NOT_MEMBER'", "WHEN q.nx IS NULL THEN 'EXPIRED'")
+			d.mutate("im_send_one", "'BUSY' ELSE 'NOT_MEMBER'", "'BUSY' ELSE 'EXPIRED'")
 			return unknownConv(d)
 		}},
 	})
@@ -54,6 +56,7 @@ func TestCheck04(t *testing.T) {
 		Control: evidence.Control{Is: "the fingerprints of the requests are not compared", Observe: func(t *testing.T) string {
 			d := withDirect(t)
 			d.mutate("im_send_batch", "q.ehash IS DISTINCT FROM q.hash", "false")
+			d.mutate("im_send_one", "had IS DISTINCT FROM p_hash", "false")
 			return otherBody(d)
 		}},
 	})
@@ -80,6 +83,7 @@ func TestCheck04(t *testing.T) {
 			d := withDirect(t, someSends)
 			d.exec(`CREATE SEQUENCE naive START 3`)
 			d.mutate("im_send_batch", "q.nx - 1 + row_number() OVER w AS nseq", "nextval('naive') AS nseq")
+			d.mutate("im_send_one", "o_seq := head;", "head := nextval('naive'); o_seq := head;")
 			return burst(d)
 		}},
 	})

@@ -235,7 +235,7 @@ func (d *database) history(p im.Principal, conv string, limit int) []im.Event {
 	return list
 }
 
-// mutate breaks a function of the schema: each old text in its definition must be there, and becomes the new one.
+// mutate breaks a function of the schema (single messages are sent by im_send_one, others by im_send_batch): each old text in its definition must be there, and becomes the new one.
 func (d *database) mutate(function string, oldNew ...string) {
 	d.t.Helper()
 	def := d.text(`SELECT pg_get_functiondef($1::regproc)`, function)
@@ -253,4 +253,5 @@ func (d *database) forgetKeys() {
 	d.t.Helper()
 	d.exec(`DROP INDEX events_request`)
 	d.mutate("im_send_batch", "x.client_msg_id = r.cmid", "false")
+	d.mutate("im_send_one", "x.client_msg_id = p_cmid", "false")
 }
