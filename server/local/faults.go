@@ -27,6 +27,11 @@ func (s *Stack) Kill(i int, sig os.Signal) error {
 	if err != nil {
 		return err
 	}
+	return g.signal(sig)
+}
+
+// signal is Kill for one process: the gateway may have another by now.
+func (g *gateway) signal(sig os.Signal) error {
 	if sig != syscall.SIGSTOP && sig != syscall.SIGCONT {
 		g.expected.Store(true)
 	}
@@ -49,11 +54,11 @@ func (s *Stack) gateway(i int) (*gateway, error) {
 
 // KillGateway ends gateway i as kill -9 does, and waits until it has ended. ErrNotRunning if it had.
 func (s *Stack) KillGateway(i int) error {
-	if err := s.Kill(i, syscall.SIGKILL); err != nil {
-		return err
-	}
 	g, err := s.gateway(i)
 	if err != nil {
+		return err
+	}
+	if err := g.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	<-g.ended
@@ -96,20 +101,25 @@ func (s *Stack) StartGateway(ctx context.Context, i int) error {
 		return err
 	}
 	giveWay(g.cmd.Process.Pid)
+	if err := s.replace(i, old, g); err != nil {
+		return errors.Join(err, g.stop(ctx, stopLimit))
+	}
+	_ = old.stop(ctx, 0) // gives up its pipes
+	return nil
+}
+
+// replace makes g the process of gateway i after old. An error means that it is not: the caller ends it.
+func (s *Stack) replace(i int, old, g *gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.stopped:
-		err = errStopped
+		return errStopped
 	case s.gateways[i] != old: // someone else was faster
-		err = fmt.Errorf("%s: %w", g.role, ErrRunning)
-	}
-	if err != nil {
-		return errors.Join(err, g.stop(ctx, stopLimit))
+		return fmt.Errorf("%s: %w", g.role, ErrRunning)
 	}
 	s.gateways = slices.Clone(s.gateways) // Stop walks over the old slice
 	s.gateways[i] = g
-	_ = old.stop(ctx, 0) // gives up its pipes
 	s.watchGateway(g)
 	return nil
 }
@@ -120,6 +130,8 @@ func (s *Stack) StopDatabase(crash bool) error {
 	if s.pg == nil {
 		return ErrNotOurs
 	}
+	s.pgTurn.Lock()
+	defer s.pgTurn.Unlock()
 	s.mu.Lock()
 	down := s.pgDown
 	s.mu.Unlock()
@@ -135,6 +147,8 @@ func (s *Stack) StartDatabase(ctx context.Context) error {
 	if s.pg == nil {
 		return ErrNotOurs
 	}
+	s.pgTurn.Lock()
+	defer s.pgTurn.Unlock()
 	s.mu.Lock()
 	down, stopped := s.pgDown.Load(), s.stopped
 	s.mu.Unlock()

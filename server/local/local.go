@@ -63,6 +63,8 @@ type Stack struct {
 	pg    *pgembed.Server // nil with Config.DatabaseURL
 	exits chan Exit
 
+	pgTurn sync.Mutex // held by whoever ends or starts pg, which is for one at a time; taken before mu
+
 	mu       sync.Mutex // guards what follows; nothing waits while it is held
 	gateways []*gateway // the latest process of each
 	recipes  []recipe
@@ -225,7 +227,9 @@ func (s *Stack) Stop(ctx context.Context) error {
 		wg.Wait()
 		s.watchers.Wait()
 		if s.pg != nil {
+			s.pgTurn.Lock() // one that is being started would outlive its directory
 			errs[len(gateways)] = s.pg.Stop()
+			s.pgTurn.Unlock()
 		}
 		s.stopErr = errors.Join(errs...)
 	})
