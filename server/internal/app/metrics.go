@@ -1,7 +1,6 @@
 package app
 
 import (
-	"crypto/tls"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -53,29 +52,12 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	m.counter("im_lease_lapses_total", "Times that the lease had lapsed, or was held by another process of the same gateway id, when it was renewed.", float64(s.p.lease.lapses.Load()))
 	m.counter("im_routes_asserted_total", "Routes of connections that were compared with the store's, and written again where others had cleared them.", float64(s.p.lease.again.Load()))
 	m.counter("im_routes_lost_total", "Connections closed because their device was found to be connected elsewhere, without an announcement of that.", float64(s.p.lease.lost.Load()))
-	if expires, ok := certificateExpiry(s.p.cfg.tls); ok {
-		m.gauge("im_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listener for devices expires, Unix time.", float64(expires.Unix()))
+	if cert := s.p.cfg.cert; cert != nil {
+		m.gauge("im_tls_certificate_expiry_timestamp_seconds", "When the certificate of the listener for devices expires, Unix time.", float64(cert.expires().Unix()))
 	}
 	m.gauge("im_admission_limit", "Handshakes a second that this gateway admits; 0 = no limit.", float64(s.p.cfg.admission))
 	m.gauge("im_ready", "1 while the gateway takes connections.", truth(s.p.ready() == nil))
 	m.gauge("im_info", "What this gateway is.", 1, "gateway", s.p.cfg.gatewayID, "environment", s.p.cfg.environment, "revision", Revision)
-}
-
-// certificateExpiry is when the first certificate that this configuration would present expires; false = no TLS.
-func certificateExpiry(c *tls.Config) (time.Time, bool) {
-	if c == nil {
-		return time.Time{}, false
-	}
-	cert := (*tls.Certificate)(nil)
-	if c.GetCertificate != nil {
-		cert, _ = c.GetCertificate(&tls.ClientHelloInfo{}) // none: nothing to tell of, and handshakes fail
-	} else if len(c.Certificates) > 0 {
-		cert = &c.Certificates[0]
-	}
-	if cert == nil || cert.Leaf == nil {
-		return time.Time{}, false
-	}
-	return cert.Leaf.NotAfter, true
 }
 
 func (s snapshots) batches(m emitter) {
