@@ -24,6 +24,10 @@ var small = []string{
 	"phases.warmup=1s", "phases.tail=500ms", "phases.settle=60s",
 }
 
+// aboveThePlan is how far a count may exceed the plan. A device that was cut off between its send and the reply gets its own
+// event as any other one, and that is a delivery which the plan does not have: a few in runs as small as these.
+var aboveThePlan = map[string]float64{"messages": 0.001, "deliveries_per_message": 0.02}
+
 // Each shipped scenario with faults runs through on the real stack: every fault is done, what it took away comes back, and
 // nobody misses anything. Criteria are for machines with nothing else to do.
 func TestShippedFaults(t *testing.T) {
@@ -66,7 +70,7 @@ func TestShippedFaults(t *testing.T) {
 			for _, p := range s.Predictions {
 				if compared := p.PlanError != nil; compared != (p.Name == "messages" || p.Name == "deliveries_per_message") {
 					t.Errorf("%s: plan error %v, note %q", p.Name, p.PlanError, p.Note)
-				} else if compared && (*p.PlanError > 0.001 || *p.PlanError < -0.001) {
+				} else if most := aboveThePlan[p.Name]; compared && (*p.PlanError > most || *p.PlanError < -0.001) {
 					t.Errorf("%s: %v, planned %v", p.Name, *p.Measured, *p.Planned)
 				}
 			}
