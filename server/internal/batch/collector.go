@@ -28,11 +28,10 @@ type collector[T any] struct {
 }
 
 func newCollector[T any](limit, max int, window func(int) time.Duration, flush func([]T)) *collector[T] {
-	c := &collector[T]{
+	return &collector[T]{
 		limit: limit, max: max, window: window, flush: flush,
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	return c
 }
 
 // start begins to flush; close ends it.
@@ -88,23 +87,23 @@ func (c *collector[T]) waiting() int {
 func (c *collector[T]) run() {
 	defer close(c.done)
 	batch := make([]T, 0, c.max)
-	last := 0
 	for {
-		batch = c.take(batch, last)
+		batch = c.take(batch)
 		if len(batch) == 0 {
 			return
 		}
 		c.flush(batch)
-		last = len(batch)
 		clear(batch)
 	}
 }
 
 // take waits for items, and for their company, and moves up to max of them to batch; none means closed and drained.
-func (c *collector[T]) take(batch []T, last int) []T {
+func (c *collector[T]) take(batch []T) []T {
+	var last int
 	for {
 		c.mu.Lock()
 		n, closed := len(c.queue), c.closed
+		last = c.last
 		c.mu.Unlock()
 		if n > 0 || closed {
 			break

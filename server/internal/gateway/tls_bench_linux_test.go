@@ -69,6 +69,7 @@ func clients(url string) error {
 					err = talk(ws, `{"t":"hello","device":"`+device+`","install":1}`)
 				}
 			} else {
+				// The pace of the load, in a child process: nothing is asserted by it.
 				time.Sleep(time.Until(began.Add(time.Duration(i) * time.Second / time.Duration(rate))))
 				err = talk(conns[i%len(conns)], `{"t":"ping","rid":"r"}`)
 			}
