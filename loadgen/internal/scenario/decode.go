@@ -18,15 +18,23 @@ const maxFile = 64 << 10
 // decoder walks a YAML tree along the types of Scenario and collects what is wrong.
 type decoder struct {
 	Error
+	from  source
+	chain []source // the files that extend this one, the outermost first
+	lines []string
+	at    map[string]place // where each field that a file gives stands, by path
+}
+
+// place is where something stands in one of the files.
+type place struct {
 	file  string
 	lines []string
-	at    map[string]*token.Position // where each field that the file gives stands, by path
+	*token.Position
 }
 
 func (d *decoder) decode(src []byte, s *Scenario) {
 	d.lines = strings.Split(strings.ReplaceAll(string(src), "\r\n", "\n"), "\n")
 	if len(src) > maxFile {
-		d.Problems = append(d.Problems, Problem{Where: d.file, Message: fmt.Sprintf("larger than %d bytes", maxFile)})
+		d.Problems = append(d.Problems, Problem{Where: d.from.name, Message: fmt.Sprintf("larger than %d bytes", maxFile)})
 		return
 	}
 	tree, err := parser.ParseBytes(src, 0)
@@ -41,6 +49,7 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 		d.problem(nil, "the file is empty: a scenario gives at least one field, and for all defaults there is -scenario baseline")
 		return
 	}
+	d.extend(tree.Docs[0].Body, s)
 	d.section(tree.Docs[0].Body, reflect.ValueOf(s).Elem(), "")
 }
 
@@ -72,14 +81,28 @@ func (d *decoder) syntax(err error) {
 }
 
 func (d *decoder) problem(at *token.Position, format string, args ...any) {
-	p := Problem{Where: d.file, Message: fmt.Sprintf(format, args...)}
-	if at != nil {
+	d.Problems = append(d.Problems, place{d.from.name, d.lines, at}.problem(fmt.Sprintf(format, args...)))
+}
+
+func (at place) problem(message string) Problem {
+	p := Problem{Where: at.file, Message: message}
+	if at.Position != nil {
 		p.Line, p.Column = at.Line, at.Column
-		if at.Line >= 1 && at.Line <= len(d.lines) {
-			p.text = d.lines[at.Line-1]
+		if at.Line >= 1 && at.Line <= len(at.lines) {
+			p.text = at.lines[at.Line-1]
 		}
 	}
-	d.Problems = append(d.Problems, p)
+	return p
+}
+
+// stands remembers where the field of a path stands; what a file that is extended said of it, and of its items, is void.
+func (d *decoder) stands(path string, n ast.Node) {
+	for p := range d.at {
+		if strings.HasPrefix(p, path+"[") {
+			delete(d.at, p)
+		}
+	}
+	d.at[path] = place{d.from.name, d.lines, start(n)}
 }
 
 // section decodes a mapping into a struct.
@@ -98,7 +121,7 @@ func (d *decoder) section(n ast.Node, v reflect.Value, path string) {
 			continue
 		}
 		p := join(path, f.name)
-		d.at[p] = start(e.Value)
+		d.stands(p, e.Value)
 		d.value(e.Value, v.FieldByIndex(f.Index), p, key.Position)
 	}
 }
@@ -143,7 +166,10 @@ func (d *decoder) list(n ast.Node, v reflect.Value, path string) {
 	v.Set(reflect.MakeSlice(v.Type(), len(seq.Values), len(seq.Values)))
 	for i, item := range seq.Values {
 		p := fmt.Sprintf("%s[%d]", path, i)
-		d.at[p] = start(item)
+		d.stands(p, item)
+		if isSection(v.Index(i).Type()) {
+			setDefaults(v.Index(i))
+		}
 		d.value(item, v.Index(i), p, start(item))
 	}
 }

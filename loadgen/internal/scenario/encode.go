@@ -11,6 +11,9 @@ import (
 func encode(b *bytes.Buffer, v reflect.Value, indent string) error {
 	for _, f := range fields(v.Type()) {
 		x := v.FieldByIndex(f.Index)
+		if f.name == "extends" && v.Type() == reflect.TypeFor[Scenario]() {
+			continue // what is written here is whole
+		}
 		if f.Type.Kind() == reflect.Pointer {
 			if x.IsNil() {
 				continue

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/token"
-
 	"imbench/scenarios"
 )
 
@@ -24,11 +22,11 @@ var ErrUnknown = errors.New("unknown scenario")
 // Load reads a shipped scenario by its name, or else a file, and applies the -set arguments (each "a.b=c", in order).
 // Errors: ErrUnknown (with the nearest name), the file system's, and *Error with all that is wrong.
 func Load(nameOrFile string, set ...string) (*Scenario, error) {
-	file := nameOrFile + ".yaml"
-	src, err := scenarios.FS.ReadFile(file)
-	if err != nil {
-		file = nameOrFile
-		src, err = readFile(file)
+	from := source{name: nameOrFile + ".yaml", shipped: true}
+	var err error
+	if from.bytes, err = scenarios.FS.ReadFile(from.name); err != nil {
+		from = source{name: nameOrFile}
+		from.bytes, err = readFile(from.name)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
 		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, nameOrFile, nearest(nameOrFile, Names()))
@@ -36,7 +34,7 @@ func Load(nameOrFile string, set ...string) (*Scenario, error) {
 	if err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", nameOrFile, err)
 	}
-	return Parse(file, src, set...)
+	return parse(from, set...)
 }
 
 // readFile reads no more than what decode needs to see that a file is too large.
@@ -51,12 +49,17 @@ func readFile(file string) ([]byte, error) {
 
 // Parse reads a scenario from memory; file names it in messages. The error is an *Error.
 func Parse(file string, src []byte, set ...string) (*Scenario, error) {
-	s := &Scenario{source: src}
+	return parse(source{name: file, bytes: src}, set...)
+}
+
+func parse(file source, set ...string) (*Scenario, error) {
+	s := &Scenario{source: file.bytes}
 	setDefaults(reflect.ValueOf(s).Elem())
-	d := &decoder{file: file, at: map[string]*token.Position{}}
-	d.decode(src, s)
+	d := &decoder{from: file, at: map[string]place{}}
+	d.decode(file.bytes, s)
+	s.Extends = "" // all of it is here now
 	if s.Name == "" {
-		s.Name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
+		s.Name = strings.TrimSuffix(filepath.Base(file.name), filepath.Ext(file.name))
 	}
 	from := map[string]string{} // path → the -set argument that gave it
 	for _, arg := range set {
@@ -73,7 +76,11 @@ func Parse(file string, src []byte, set ...string) (*Scenario, error) {
 		if arg, ok := from[i.path]; ok {
 			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
 		} else {
-			d.problem(d.at[i.path], "%s: %s", i.path, i.message)
+			at, given := d.at[i.path]
+			if !given {
+				at.file = file.name
+			}
+			d.Problems = append(d.Problems, at.problem(i.path+": "+i.message))
 		}
 	}
 	if err := d.orNil(); err != nil {
@@ -96,6 +103,9 @@ func (s *Scenario) override(arg string) (string, error) {
 			return "", fmt.Errorf("%q names no field of an item of %s: want for example faults[0].at, counted from 0", path, list)
 		}
 		return "", fmt.Errorf("unknown field %q; %s", path, nearest(path, Paths()))
+	}
+	if path == "extends" {
+		return "", errors.New("extends stands in the file; with -set, start from the other scenario instead")
 	}
 	text = strings.TrimSpace(text)
 	if v.Type() == reflect.TypeFor[[]string]() {
@@ -180,13 +190,16 @@ func List() ([]*Scenario, error) {
 	return all, nil
 }
 
-// Bytes is the scenario as used, to be kept with the run: the file itself, or, if -set changed something, the whole
-// effective scenario under a comment that names the changes. Parse takes it back.
+// Bytes is the scenario as used, to be kept with the run: the file itself, or, if it extends another or -set changed
+// something, the whole effective scenario under a comment that names both. Parse takes it back, and needs nothing else.
 func (s *Scenario) Bytes() ([]byte, error) {
-	if len(s.overrides) == 0 && s.source != nil {
+	if len(s.overrides) == 0 && len(s.bases) == 0 && s.source != nil {
 		return s.source, nil
 	}
 	var b bytes.Buffer
+	for _, base := range slices.Backward(s.bases) {
+		fmt.Fprintf(&b, "# extends %s\n", base)
+	}
 	for _, o := range s.overrides {
 		fmt.Fprintf(&b, "# -set %s\n", strings.ReplaceAll(o, "\n", " "))
 	}

@@ -52,13 +52,13 @@ func indentTo(line string, column int) string {
 	return b.String()
 }
 
-// sort puts the problems into the order of the file; those that are not in it come last.
+// sort puts the problems into the order of the files; those that are in none come last.
 func (e *Error) sort() {
 	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
 		if (a.Line == 0) != (b.Line == 0) {
 			return b.Line - a.Line
 		}
-		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+		return cmp.Or(cmp.Compare(a.Where, b.Where), a.Line-b.Line, a.Column-b.Column)
 	})
 }
 

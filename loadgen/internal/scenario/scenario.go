@@ -19,6 +19,7 @@ import (
 type Scenario struct {
 	Name              string      `yaml:"name" doc:"what the run directory is called; the file's name if absent"`
 	Description       string      `yaml:"description" doc:"one sentence for -list"`
+	Extends           string      `yaml:"extends" doc:"another scenario, shipped or in a file beside this one, of which this file takes all fields but name and description; what stands here comes over it, lists as a whole"`
 	Seed              uint64      `yaml:"seed" default:"1" doc:"population, arrivals and losses follow from it"`
 	AllowEnvironments []string    `yaml:"allow_environments" default:"embedded,staging" doc:"server environment labels that this scenario may load"`
 	Population        Population  `yaml:"population" doc:"who exists"`
@@ -31,6 +32,7 @@ type Scenario struct {
 	Criteria          []Criterion `yaml:"criteria" doc:"what decides between passed and missed; a ledger without any complaint is always demanded"`
 
 	source    []byte   // the file's bytes
+	bases     []string // what it extends, the farthest first
 	overrides []string // what -set changed, as given
 }
 
