@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/payload"
@@ -34,6 +35,7 @@ type Group struct {
 	pop      *population.Population
 	sink     sample.Sink
 	run      uint32
+	ahead    time.Duration
 	bodySize func(int64) int
 	tokens   func(int32) string
 	counters *Counters
@@ -62,6 +64,8 @@ type GroupConfig struct {
 	BodySize   func(index int64) int
 	Tokens     func(device int32) string
 	Counters   *Counters
+	// Ahead is how far this machine's clock is ahead of the one that bodies are written in; 0 but for workers on other machines.
+	Ahead time.Duration
 }
 
 // NewGroup prepares the devices that the population says are connected, and starts the timers. Close must be called.
@@ -69,7 +73,7 @@ func NewGroup(c GroupConfig) (*Group, error) {
 	if len(c.Population.Convs) == 0 || c.Device.AckEvery < 1 || c.Device.InFlight < 1 {
 		return nil, errors.New("device: no conversations, or AckEvery or InFlight below 1")
 	}
-	g := &Group{cfg: c.Device, wire: c.Wire, pop: c.Population, sink: c.Sink, run: c.Run, bodySize: c.BodySize,
+	g := &Group{cfg: c.Device, wire: c.Wire, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
 		tokens: c.Tokens, counters: c.Counters,
 		convs: make(map[string]int32, len(c.Population.Convs)), heads: make([]atomic.Int64, len(c.Population.Convs)),
 		devices: make([]*Device, len(c.Population.Devices))}
@@ -180,5 +184,21 @@ func (g *Group) intended(body string) (plan int64, at clock.Time) {
 	if !ok || run != g.run {
 		return -1, 0
 	}
-	return plan, at
+	return plan, at.Add(g.ahead)
+}
+
+// Heads are the largest seqs that sent replies told, one for each conversation.
+func (g *Group) Heads() []int64 {
+	heads := make([]int64, len(g.heads))
+	for i := range g.heads {
+		heads[i] = g.heads[i].Load()
+	}
+	return heads
+}
+
+// Raise tells of what was committed for devices of another group, so that Unsettled knows of it. heads are as from Heads.
+func (g *Group) Raise(heads []int64) {
+	for i, h := range heads[:min(len(heads), len(g.heads))] {
+		g.committed(int32(i), h)
+	}
 }

@@ -83,7 +83,7 @@ func (d *Device) byID(id uint32) int {
 
 // transmit writes a send, for the first time or again under the same cmid.
 func (d *Device) transmit(s *send, now clock.Time) {
-	body := string(payload.Append(make([]byte, 0, s.size), d.g.run, s.plan, s.intended, int(s.size)))
+	body := string(payload.Append(make([]byte, 0, s.size), d.g.run, s.plan, s.intended.Add(-d.g.ahead), int(s.size)))
 	if s.hash == 0 {
 		s.hash = payload.Hash(body)
 	} else {

@@ -59,6 +59,16 @@ type Config struct {
 	Counters *Counters
 	// Control, if given, does things to the devices while the run goes on.
 	Control *Control
+
+	// What follows is for a run of which this is a part: other processes drive its other devices. Ahead is how far this
+	// machine's clock is ahead of the one that bodies are written in.
+	Ahead time.Duration
+	// Start, if given, is asked when all devices are ready, and says when the load begins. It waits for the other parts.
+	Start func(ctx context.Context) (clock.Time, error)
+	// Agree, if given, is asked once while the run settles: when no device lacks anything that is known here, or the time for
+	// it is over. It is given the heads of all conversations as they are known here, waits for the other parts, and returns
+	// the largest of each; all devices must reach those.
+	Agree func(ctx context.Context, heads []int64) ([]int64, error)
 }
 
 // Control reaches the devices of a run. The zero value is ready; before the run has devices, and after its end, it does

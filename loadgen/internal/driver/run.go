@@ -57,7 +57,7 @@ func run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	var err error
 	r.group, err = device.NewGroup(device.GroupConfig{Device: cfg.Device, Wire: cfg.Wire, Population: cfg.Population,
-		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Counters: &r.count.device})
+		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Counters: &r.count.device, Ahead: cfg.Ahead})
 	if err != nil {
 		return r.result, err
 	}
@@ -91,6 +91,12 @@ func (r *runner) phases(ctx context.Context) error {
 		return err
 	}
 	start := clock.Now().Add(poll) // far enough ahead for the first arrival not to be late
+	if r.cfg.Start != nil {
+		var err error
+		if start, err = r.cfg.Start(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 	r.result.LoadStart = start
 	from := start.Add(r.cfg.Warmup)
 	to := from.Add(r.cfg.Measure)
@@ -221,13 +227,25 @@ func (r *runner) watch(ctx context.Context, end clock.Time) error {
 // settle waits until every device has all that it is owed and has said so; running out of time is no error.
 func (r *runner) settle(ctx context.Context) error {
 	lost := r.lost()
-	err := r.wait(ctx, clock.Now().Add(r.cfg.Settle), func() (bool, error) {
-		n, _ := r.group.Unsettled(0)
-		if n == 0 {
-			return true, nil
+	end := clock.Now().Add(r.cfg.Settle)
+	settled := func() error {
+		return r.wait(ctx, end, func() (bool, error) {
+			n, _ := r.group.Unsettled(0)
+			if n == 0 {
+				return true, nil
+			}
+			return lost()
+		}, func() error { return nil })
+	}
+	err := settled()
+	if r.cfg.Agree != nil && err == nil && ctx.Err() == nil {
+		var heads []int64
+		if heads, err = r.cfg.Agree(ctx, r.group.Heads()); err == nil {
+			r.group.Raise(heads)
+			lost = r.lost() // nothing was to be confirmed meanwhile
+			err = settled()
 		}
-		return lost()
-	}, func() error { return nil })
+	}
 	r.result.UnsettledDevices, r.result.Unsettled = r.group.Unsettled(20)
 	r.result.Settled = r.result.UnsettledDevices == 0
 	return err
