@@ -141,7 +141,11 @@ func (d *Device) life(ctx context.Context, targets []string, at int) {
 		if elsewhere(served, err) {
 			at = behavior.Other(d.g.cfg.Seed, d.index, failed, at, len(targets))
 		}
-		pause := time.NewTimer(behavior.Backoff(d.g.cfg.Seed, d.index, failed, d.g.cfg.BackoffBase, d.g.cfg.BackoffCap, atLeast))
+		wait := behavior.Backoff(d.g.cfg.Seed, d.index, failed, d.g.cfg.BackoffBase, d.g.cfg.BackoffCap, atLeast)
+		if hasPlace(err) && failed < placesInVain {
+			wait = atLeast // later, and the place is another's
+		}
+		pause := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -162,6 +166,15 @@ func verdict(err error) (atLeast time.Duration, terminal bool) {
 		return re.RetryAfter, re.Terminal()
 	}
 	return 0, false
+}
+
+// placesInVain is after how many refusals in a row a device backs off even though it was told its place.
+const placesInVain = 3
+
+// hasPlace says whether the gateway told the device when its turn is.
+func hasPlace(err error) bool {
+	var ce *protocol.CloseError
+	return errors.As(err, &ce) && ce.Code == wire.CloseNotAdmitted.Code && ce.RetryAfter > 0
 }
 
 // elsewhere says whether another gateway is the better choice for the next attempt: this one goes, or did not take the

@@ -17,7 +17,7 @@ type Config struct {
 	AckEvery     int           // told in welcome: and cover so many events without waiting
 
 	Admission  float64       // handshakes a second, with a burst of a tenth of that; 0 = no limit
-	RetryAfter time.Duration // told to those turned away, plus as much again at random
+	RetryAfter time.Duration // told to those turned away for another reason, and when draining, plus as much again at random
 	PerUser    int           // connections of one user; 0 = no limit
 	PerAddress int           // connections from one address; 0 = no limit
 

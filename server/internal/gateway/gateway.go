@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-	"golang.org/x/time/rate"
 
 	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
@@ -79,7 +78,7 @@ type Gateway struct {
 	cfg      Config
 	deps     Deps
 	upgrader websocket.Upgrader
-	admit    *rate.Limiter // nil = no limit
+	admit    *admission // nil = no limit
 	metrics  metrics
 
 	ctx    context.Context // ends what connections wait for, when they are cut
@@ -93,11 +92,12 @@ type Gateway struct {
 
 // New makes a gateway; it starts nothing before the first connection. Drain ends it.
 func New(cfg Config, deps Deps) *Gateway {
-	g := &Gateway{cfg: cfg.positive(), deps: deps, metrics: newMetrics(), addresses: map[string]int{}}
+	g := &Gateway{cfg: cfg.positive(), deps: deps, addresses: map[string]int{}}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if g.cfg.Admission > 0 {
-		g.admit = rate.NewLimiter(rate.Limit(g.cfg.Admission), max(10, int(g.cfg.Admission/10)))
+		g.admit = newAdmission(g.cfg.Admission)
 	}
+	g.metrics = newMetrics(g.admit.waiting)
 	g.upgrader = websocket.Upgrader{
 		// Small buffers that an idle connection keeps, and none to write with: the hub writes.
 		ReadBufferSize:   512,
@@ -128,7 +128,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	addr := address(r)
-	admitted, live := g.enter(addr)
+	wait, live := g.enter(claimant{user, device}, addr)
 	if !live {
 		g.metrics.handshakes.WithLabelValues("draining").Inc()
 		g.rejected(w, r, "draining", nil)
@@ -149,26 +149,29 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := &session{g: g, ws: ws, addr: addr, expires: expires}
 	s.me.User, s.me.Device = user, device
 	s.conn = g.deps.Hub.NewConn(ws.NetConn())
-	s.connected(w, r, admitted)
+	s.connected(w, r, wait == 0)
 	// leave, which the reader calls last, is what Drain waits for.
-	go s.run(admitted)
+	go s.run(wait)
 }
 
-// enter counts a connection in. live is false while draining: then nothing was counted. A connection that is not
-// admitted is counted too, as it takes a moment to tell it so.
-func (g *Gateway) enter(addr string) (admitted, live bool) {
+// enter counts a connection in. wait is 0 for one that is admitted, else when to come back: it is counted too, as it takes
+// a moment to tell it so. live is false while draining: then nothing was counted.
+func (g *Gateway) enter(who claimant, addr string) (wait time.Duration, live bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.draining {
-		return false, false
+		return 0, false
 	}
 	g.readers.Add(1)
-	admitted = g.admit == nil || g.admit.Allow()
 	if g.cfg.PerAddress > 0 {
-		g.addresses[addr]++
-		admitted = admitted && g.addresses[addr] <= g.cfg.PerAddress
+		if g.addresses[addr]++; g.addresses[addr] > g.cfg.PerAddress {
+			return g.retryAfter(), true
+		}
 	}
-	return admitted, true
+	if g.admit != nil {
+		wait = g.admit.ask(who)
+	}
+	return wait, true
 }
 
 func (g *Gateway) leave(addr string) {
@@ -192,10 +195,10 @@ func (g *Gateway) originAllowed(r *http.Request) bool {
 	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, r.Host) || slices.Contains(g.cfg.Origins, strings.ToLower(u.Host)))
 }
 
-// retryAfter is a time to come back, spread so that those turned away together do not come back together.
-func (g *Gateway) retryAfter() int {
-	ms := g.cfg.RetryAfter.Milliseconds()
-	return int(ms + rand.Int64N(ms+1))
+// retryAfter is a time to come back for who has no place in the queue of handshakes, spread so that those turned away
+// together do not come back together.
+func (g *Gateway) retryAfter() time.Duration {
+	return g.cfg.RetryAfter + rand.N(g.cfg.RetryAfter+1)
 }
 
 // Draining says whether Drain was called: readyz is false from then on.
@@ -217,7 +220,7 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 	g.mu.Unlock()
 	list := g.deps.Hub.All()
 	for _, c := range list {
-		c.Reply(&wire.Frame{T: wire.TDrain, RetryAfterMS: g.retryAfter()})
+		c.Reply(&wire.Frame{T: wire.TDrain, RetryAfterMS: milliseconds(g.retryAfter())})
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	tick := time.NewTicker(max(over/drainSlices, time.Millisecond))
@@ -225,7 +228,7 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 	for i := 0; i < drainSlices && len(list) > 0 && ctx.Err() == nil; i++ {
 		n := (len(list) + drainSlices - i - 1) / (drainSlices - i)
 		for _, c := range list[:n] {
-			c.Close(wire.CloseDraining, g.retryReason())
+			c.Close(wire.CloseDraining, retryIn(g.retryAfter()))
 		}
 		if list = list[n:]; len(list) > 0 {
 			select {
@@ -248,7 +251,7 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 			return nil
 		case <-again.C:
 			for _, c := range g.deps.Hub.All() {
-				c.Close(wire.CloseDraining, g.retryReason())
+				c.Close(wire.CloseDraining, retryIn(g.retryAfter()))
 			}
 		case <-ctx.Done():
 			g.cancel()
@@ -261,7 +264,13 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 	}
 }
 
-func (g *Gateway) retryReason() string { return "retry_after_ms=" + strconv.Itoa(g.retryAfter()) }
+// retryIn is what a close with 4009 or 4010 says.
+func retryIn(wait time.Duration) string {
+	return "retry_after_ms=" + strconv.Itoa(milliseconds(wait))
+}
+
+// milliseconds rounds up: who comes too early has to come again.
+func milliseconds(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 
 // address is the peer's address without its port.
 func address(r *http.Request) string {

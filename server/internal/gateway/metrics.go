@@ -12,10 +12,11 @@ import (
 type metrics struct {
 	handshakes *prometheus.CounterVec
 	errors     *prometheus.CounterVec
+	waiting    prometheus.GaugeFunc
 	warned     atomic.Int64 // when the last failure of the store was logged, Unix nanoseconds
 }
 
-func newMetrics() metrics {
+func newMetrics(waiting func() int) metrics {
 	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_handshakes_total",
 		Help: "Handshakes by outcome."}, []string{"outcome"})
 	errors := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "im_request_errors_total",
@@ -27,10 +28,12 @@ func newMetrics() metrics {
 	for _, code := range []wire.Code{wire.Unavailable, wire.RateLimited} {
 		errors.WithLabelValues(string(code))
 	}
-	return metrics{handshakes: handshakes, errors: errors}
+	return metrics{handshakes: handshakes, errors: errors, waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "im_admission_waiting", Help: "Devices that were turned away and told a place in the queue of handshakes."},
+		func() float64 { return float64(waiting()) })}
 }
 
 // Collectors are the gateway's metrics; the hub has its own.
 func (g *Gateway) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.metrics.handshakes, g.metrics.errors}
+	return []prometheus.Collector{g.metrics.handshakes, g.metrics.errors, g.metrics.waiting}
 }

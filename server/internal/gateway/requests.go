@@ -207,7 +207,7 @@ func (s *session) fail(rid string, err error) {
 	case wire.RateLimited:
 		f.RetryAfterMS = int(time.Second/time.Millisecond) / 2
 	case wire.Unavailable:
-		f.RetryAfterMS = s.g.retryAfter()
+		f.RetryAfterMS = milliseconds(s.g.retryAfter())
 		s.unavailable(rid, err)
 	}
 	s.event("request failed", rid, string(code))

@@ -39,9 +39,9 @@ var frames = sync.Pool{New: func() any { b := make([]byte, 0, 4096); return &b }
 // run is the reader's goroutine, from the upgrade to the end of the connection. Its stack is what an idle connection
 // costs most: the frames from here to the wait for the socket are kept below the 1.2 kB at which the collector gives
 // back half of a stack of 8 kB, and what needs a deep one runs aside.
-func (s *session) run(admitted bool) {
+func (s *session) run(wait time.Duration) {
 	defer s.g.leave(s.addr)
-	s.begin(admitted)
+	s.begin(wait)
 	s.end(s.readAll())
 }
 
@@ -55,8 +55,8 @@ func aside(f func()) {
 	<-done
 }
 
-// begin prepares the reading, and turns away who is not admitted.
-func (s *session) begin(admitted bool) {
+// begin prepares the reading, and turns away who is to wait.
+func (s *session) begin(wait time.Duration) {
 	s.tokens, s.filled = s.g.cfg.Requests, time.Now()
 	s.ws.SetPingHandler(func(data string) error {
 		s.conn.Received(hub.KControl, len(data))
@@ -76,12 +76,12 @@ func (s *session) begin(admitted bool) {
 		s.conn.Close(wire.Close{Code: code}, "")
 		return nil
 	})
-	if admitted {
+	if wait == 0 {
 		// Fails only if the connection is gone, which the first read finds out.
 		_ = s.ws.SetReadDeadline(time.Now().Add(s.g.cfg.HelloTimeout))
 	} else {
 		s.g.metrics.handshakes.WithLabelValues("turned away").Inc()
-		s.conn.Close(wire.CloseNotAdmitted, s.g.retryReason())
+		s.conn.Close(wire.CloseNotAdmitted, retryIn(wait))
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *session) failed(err error, greeted bool) {
 		s.conn.Close(wire.Close{Code: websocket.CloseProtocolError}, "a frame's length")
 	case !greeted && errors.As(err, &late) && late.Timeout():
 		s.g.metrics.handshakes.WithLabelValues("no hello").Inc()
-		s.conn.Close(wire.CloseNotAdmitted, s.g.retryReason())
+		s.conn.Close(wire.CloseNotAdmitted, retryIn(s.g.retryAfter()))
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *session) hello(req *wire.Request) bool {
 	}
 	s.me.Install = req.Install
 	if g.cfg.PerUser > 0 && g.deps.Hub.UserConnections(s.me.User, s.me.Device) >= g.cfg.PerUser {
-		s.turnAway("turned away", req.RID, wire.RateLimited, "too many connections of this user", wire.CloseNotAdmitted, g.retryReason())
+		s.turnAway("turned away", req.RID, wire.RateLimited, "too many connections of this user", wire.CloseNotAdmitted, retryIn(g.retryAfter()))
 		return false
 	}
 	generation, err := s.claim()
@@ -216,7 +216,7 @@ func (s *session) hello(req *wire.Request) bool {
 		return false
 	case err != nil:
 		s.unavailable(req.RID, err)
-		s.turnAway("unavailable", req.RID, wire.Unavailable, im.ErrUnavailable.Error(), wire.CloseNotAdmitted, g.retryReason())
+		s.turnAway("unavailable", req.RID, wire.Unavailable, im.ErrUnavailable.Error(), wire.CloseNotAdmitted, retryIn(g.retryAfter()))
 		return false
 	}
 	s.generation = generation
