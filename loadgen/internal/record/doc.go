@@ -20,9 +20,15 @@ import (
 	"imbench/reports/rundir"
 )
 
-// Config is what a Recorder needs. Out is required.
+// A run that several processes drive has a recorder in each: a worker's has no run directory, it is asked to Cut instead
+// of to Tick, and the recorder of the coordinator takes these parts as if it had seen the samples itself (Absorb).
+// Histograms are merged, counters added, never percentiles averaged.
+
+// Config is what a Recorder needs. Out is required, but for a recorder that is only ever asked to Cut.
 type Config struct {
 	Out *rundir.Writer
+	// Ticks, if given, says when an interval has ended and when Tick is to be called, instead of a timer.
+	Ticks <-chan time.Time
 	// LateLimit is how late a send may start before it counts into late_share: a tenth of the send criterion.
 	LateLimit time.Duration // default 10 ms
 	// Live gives how many sends were due and how many had been started so far; nil: both are counted when a send ends.
@@ -95,13 +101,17 @@ func (r *Recorder) Run(ctx context.Context) error {
 		r.scrape.run(ctx)
 	}()
 	defer func() { cancel(); <-scraped }()
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
+	ticks := r.cfg.Ticks
+	if ticks == nil {
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		ticks = t.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-t.C:
+		case now := <-ticks:
 			if err := r.Tick(now); err != nil {
 				return err
 			}

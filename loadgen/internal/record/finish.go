@@ -32,7 +32,7 @@ func (r *Recorder) result() Result {
 	r.sends.mu.Unlock()
 	res := Result{WindowS: time.Duration(r.to.Load() - r.from.Load()).Seconds(), Offered: win.offered, Started: win.started,
 		Done: win.done, Censored: win.censored, Failed: win.failed, Metrics: map[string]rundir.Metric{},
-		Processes: r.procs.use(), Reconnects: reconnects, WireRepeats: r.repeats.Load()}
+		Processes: append(r.procs.use(), r.peers.use()...), Reconnects: reconnects, WireRepeats: r.repeats.Load()}
 	for m := range numMetrics {
 		x := rundir.MetricOf(r.now.total[m])
 		side := r.now.side[m]
@@ -47,6 +47,7 @@ func (r *Recorder) result() Result {
 	}
 	late := r.now.total[mLate]
 	res.Generator = r.self.use()
+	res.Generator.CPUCores += r.peers.cores()
 	res.Generator.LateLimitMS = float64(r.cfg.LateLimit) / float64(time.Millisecond)
 	res.Generator.LateP50MS = float64(late.ValueAtPercentile(50)) / float64(time.Millisecond)
 	res.Generator.LateP99MS, res.Generator.LateMaxMS = res.Metrics[rundir.Late].P99, res.Metrics[rundir.Late].Max

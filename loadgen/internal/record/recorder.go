@@ -48,6 +48,7 @@ type Recorder struct {
 	now     tick
 	self    self
 	procs   procs
+	peers   peers
 	scrape  scraper
 	started time.Time
 }

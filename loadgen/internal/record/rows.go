@@ -23,6 +23,15 @@ type rowCounts struct {
 	first, last map[string]rows
 	from, to    rowTraffic
 	restarted   bool // a gateway counts from zero again: the ratio is not known
+	begun       bool // the load has: no reading is the first any more
+}
+
+// LoadBegins says that the load begins now. It is for a coordinator, which hears of its first sends a second late: the
+// rows of that second must not be taken for rows from before the load.
+func (r *Recorder) LoadBegins() {
+	r.scrape.mu.Lock()
+	defer r.scrape.mu.Unlock()
+	r.scrape.rows.begun = true
 }
 
 func (r *Recorder) rowTraffic() rowTraffic {
@@ -46,7 +55,7 @@ func (s *scraper) keepRows(source string, values map[string]float64, t rowTraffi
 	if old := s.rows.last[source]; now.events < old.events || now.cursors < old.cursors {
 		s.rows.restarted = true
 	}
-	if _, seen := s.rows.first[source]; !seen || t == (rowTraffic{}) {
+	if _, seen := s.rows.first[source]; !seen || t == (rowTraffic{}) && !s.rows.begun {
 		s.rows.first[source] = now
 		s.rows.from = t
 	}

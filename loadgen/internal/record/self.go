@@ -72,8 +72,8 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// look reads the second since the last look.
-func (s *self) look(now time.Time, inWindow bool) rundir.GeneratorSecond {
+// look reads the second since the last look, and adds what others of the same run used meanwhile.
+func (s *self) look(now time.Time, inWindow bool, others rundir.GeneratorSecond) rundir.GeneratorSecond {
 	cpu := ownCPU()
 	metrics.Read(s.samples)
 	g := rundir.GeneratorSecond{GCPauseMaxMS: s.pauseMax() * 1000, Goroutines: int64(s.samples[2].Value.Uint64()),
@@ -84,6 +84,7 @@ func (s *self) look(now time.Time, inWindow bool) rundir.GeneratorSecond {
 	n := s.samples[1].Value.Uint64()
 	g.GCCycles = int64(n - s.cycles)
 	s.last, s.lastCPU, s.cycles = now, cpu, n
+	g = together(g, others)
 	if inWindow {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -42,6 +42,15 @@ type cumulative struct {
 	applied    int64
 	repeats    int64
 	dropped    int64
+	window     windowCounts
+}
+
+// windowCounts is what was counted for the measured window.
+type windowCounts struct {
+	sends         tally
+	late          int64 // sends
+	frames, bytes [2][sample.NumFrameTypes]int64
+	applied, own  int64
 }
 
 func (t *tick) init(now time.Time) {
@@ -51,11 +60,14 @@ func (t *tick) init(now time.Time) {
 // Tick closes an interval: it writes what happened since the last one and looks at the processes. Run calls it each
 // second; it returns the run directory's error.
 func (r *Recorder) Tick(now time.Time) error {
-	if err := r.writeHistograms(now); err != nil {
+	err := r.takeHistograms(func(m metric, h *hdrhistogram.Histogram) error {
+		return r.cfg.Out.Latency(tags[m], r.now.last, now, h)
+	})
+	if err != nil {
 		return err
 	}
 	cur, late := r.read()
-	self := r.self.look(now, r.inWindow(clock.Now()))
+	self := r.self.look(now, r.inWindow(clock.Now()), r.peers.take())
 	line := rundir.CounterLine{At: now, Seconds: now.Sub(r.now.last).Seconds(),
 		LateP99MS: rundir.MetricOf(late).P99, LateMaxMS: rundir.MetricOf(late).Max, Generator: self}
 	r.now.before.fill(&line, cur)
@@ -64,7 +76,7 @@ func (r *Recorder) Tick(now time.Time) error {
 	if err := r.cfg.Out.Counters(line); err != nil {
 		return err
 	}
-	for _, p := range r.procs.look(now, r.inWindow(clock.Now())) {
+	for _, p := range append(r.procs.look(now, r.inWindow(clock.Now())), r.peers.takeLines()...) {
 		if err := r.cfg.Out.Process(p); err != nil {
 			return err
 		}
@@ -72,8 +84,8 @@ func (r *Recorder) Tick(now time.Time) error {
 	return nil
 }
 
-// writeHistograms takes what the shards recorded, writes an interval a metric, and adds it to the total.
-func (r *Recorder) writeHistograms(now time.Time) error {
+// takeHistograms takes what the shards recorded, adds it to the total, and hands on an interval a metric that has any.
+func (r *Recorder) takeHistograms(each func(m metric, h *hdrhistogram.Histogram) error) error {
 	for m := range numMetrics {
 		r.now.interval.Reset()
 		for i := range r.shards {
@@ -95,7 +107,7 @@ func (r *Recorder) writeHistograms(now time.Time) error {
 		}
 		r.now.total[m].Merge(r.now.interval)
 		r.now.note(m)
-		if err := r.cfg.Out.Latency(tags[m], r.now.last, now, r.now.interval); err != nil {
+		if err := each(m, r.now.interval); err != nil {
 			return err
 		}
 	}
@@ -120,6 +132,7 @@ func (r *Recorder) read() (c cumulative, late *hdrhistogram.Histogram) {
 	c.sends = r.sends.all.clone()
 	c.reconnects = maps.Clone(r.sends.reconnects)
 	c.opsFailed = maps.Clone(r.sends.opsFailed)
+	c.window.sends, c.window.late = r.sends.win.clone(), r.sends.lateSends
 	late = r.sends.late.Clone()
 	r.sends.late.Reset()
 	r.sends.mu.Unlock()
@@ -129,9 +142,11 @@ func (r *Recorder) read() (c cumulative, late *hdrhistogram.Histogram) {
 	for d := range r.all {
 		for t := range r.all[d] {
 			c.frames[d][t], c.bytes[d][t] = r.all[d][t].frames.Load(), r.all[d][t].bytes.Load()
+			c.window.frames[d][t], c.window.bytes[d][t] = r.win[d][t].frames.Load(), r.win[d][t].bytes.Load()
 		}
 	}
 	c.applied, c.repeats, c.dropped = r.applied.Load(), r.repeats.Load(), r.dropped.Load()
+	c.window.applied, c.window.own = r.appliedInWin.Load(), r.ownInWin.Load()
 	return c, late
 }
 
