@@ -65,7 +65,7 @@ type conn struct {
 var (
 	readBufs  = sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }}
 	writeBufs = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
-	frames    = sync.Pool{New: func() any { return new(Frame) }}
+	frames    = sync.Pool{New: func() any { return new(lent) }}
 )
 
 func newConn(nc net.Conn, rest []byte) *conn {
@@ -83,8 +83,8 @@ func (c *conn) Write(r *Request) (int, error) {
 	bp := writeBufs.Get().(*[]byte)
 	defer writeBufs.Put(bp)
 	var room [headerRoom]byte
-	r.RID = RID(r.T, r.ID)
-	*bp = wire.AppendRequest(append((*bp)[:0], room[:]...), &r.Request)
+	w := ToGateway(r)
+	*bp = wire.AppendRequest(append((*bp)[:0], room[:]...), &w)
 	return len(*bp) - headerRoom, c.submit(seal(*bp, opText), false)
 }
 

@@ -23,6 +23,8 @@ type CloseError struct {
 	Code       int
 	Reason     string
 	Terminal   bool          // reconnecting with the same credentials is of no use
+	Leaving    bool          // this gateway goes: another is the better choice
+	Busy       bool          // only too many at once: the same gateway will take the device after RetryAfter
 	RetryAfter time.Duration // 0 = not said
 }
 
@@ -57,20 +59,22 @@ func (e *FrameError) Error() string { return "protocol error: " + e.Why }
 var closes = []wire.Close{wire.CloseUnauthorised, wire.CloseReplaced, wire.CloseProtocol, wire.CloseSlow,
 	wire.CloseNotAdmitted, wire.CloseDraining}
 
+// NewCloseError says what a close code of our wire and its reason mean.
+func NewCloseError(code int, reason string) *CloseError {
+	e := &CloseError{Code: code, Reason: reason, RetryAfter: retryAfter(reason),
+		Leaving: code == wire.CloseDraining.Code, Busy: code == wire.CloseNotAdmitted.Code}
+	for _, c := range closes {
+		e.Terminal = e.Terminal || c.Code == code && c.Terminal
+	}
+	return e
+}
+
 // closeError reads the payload of a close frame; one without a code counts as 1005, as RFC 6455 says.
 func closeError(payload []byte) *CloseError {
-	e := &CloseError{Code: 1005}
-	if len(payload) >= 2 {
-		e.Code = int(payload[0])<<8 | int(payload[1])
-		e.Reason = string(payload[2:])
+	if len(payload) < 2 {
+		return NewCloseError(1005, "")
 	}
-	for _, c := range closes {
-		if c.Code == e.Code {
-			e.Terminal = c.Terminal
-		}
-	}
-	e.RetryAfter = retryAfter(e.Reason)
-	return e
+	return NewCloseError(int(payload[0])<<8|int(payload[1]), string(payload[2:]))
 }
 
 // retryAfter finds "retry_after_ms=N" in a close reason.

@@ -97,66 +97,23 @@ func (c *conn) handle(b0 byte, payload []byte, h func(*Frame)) error {
 //go:noinline
 func (c *conn) pinged(payload []byte, h func(*Frame)) {
 	_ = c.submit(seal(append(make([]byte, headerRoom), payload...), opPong), false)
-	f := frames.Get().(*Frame)
-	defer frames.Put(f)
-	f.Frame = wire.Frame{T: TPing, Events: f.Events[:0], Convs: f.Convs[:0]}
-	f.Bytes, f.Re, f.ID = len(payload), "", 0
-	h(f)
+	h(&Frame{Kind: KindPing, Bytes: len(payload)})
+}
+
+// lent is a frame of the wire and what a device is told of it.
+type lent struct {
+	wire  wire.Frame
+	frame Frame
 }
 
 // text decodes one frame and hands it on. The Frame is lent: a waiting connection holds none.
 func (c *conn) text(payload []byte, h func(*Frame)) error {
-	f := frames.Get().(*Frame)
-	defer frames.Put(f)
-	if err := wire.DecodeFrame(payload, &f.Frame); err != nil {
+	l := frames.Get().(*lent)
+	defer frames.Put(l)
+	if err := wire.DecodeFrame(payload, &l.wire); err != nil {
 		return &FrameError{err.Error()}
 	}
-	f.Bytes = len(payload)
-	f.Re, f.ID = ParseRID(f.RID)
-	h(f)
+	FromGateway(&l.frame, &l.wire, len(payload))
+	h(&l.frame)
 	return nil
-}
-
-// ridTypes are the requests that carry a rid; the first letter of a rid tells which it was.
-var ridTypes = [...]struct {
-	letter byte
-	t      wire.Type
-}{{'s', wire.TSend}, {'a', wire.TAck}, {'y', wire.TSync}, {'u', wire.TSub}, {'o', wire.TOpen}, {'c', wire.TClose},
-	{'l', wire.TConvs}, {'p', wire.TPing}, {'h', wire.THello}}
-
-// RID is the text of a request id on our wire: a letter for the type and three digits of base 36, so that the sizes of
-// frames can be predicted.
-func RID(t wire.Type, id uint32) string {
-	const digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-	b := [4]byte{'x', digits[id/1296%36], digits[id/36%36], digits[id%36]}
-	for _, r := range ridTypes {
-		if r.t == t {
-			b[0] = r.letter
-		}
-	}
-	return string(b[:])
-}
-
-// ParseRID is the inverse of RID; a rid that is not ours gives "" and 0.
-func ParseRID(s string) (wire.Type, uint32) {
-	if len(s) != 4 {
-		return "", 0
-	}
-	var id uint32
-	for _, b := range []byte(s[1:]) {
-		switch {
-		case b >= '0' && b <= '9':
-			id = id*36 + uint32(b-'0')
-		case b >= 'a' && b <= 'z':
-			id = id*36 + uint32(b-'a'+10)
-		default:
-			return "", 0
-		}
-	}
-	for _, r := range ridTypes {
-		if r.letter == s[0] {
-			return r.t, id
-		}
-	}
-	return "", 0
 }

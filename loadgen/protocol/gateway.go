@@ -43,7 +43,9 @@ func NewGateway(c GatewayConfig) *Gateway { return &Gateway{cfg: c} }
 var _ Wire = (*Gateway)(nil)
 
 // Proves implements Wire.
-func (*Gateway) Proves() Proof { return Proof{GapFree: true, Replays: true} }
+func (*Gateway) Proves() Proofs {
+	return Proofs{Seqs: true, Replies: true, Keys: true, Acks: true, Sync: true, Hints: true, Lists: true}
+}
 
 // Dial implements Wire. The target is an http(s) or ws(s) URL; without a path /v1/ws is meant.
 func (g *Gateway) Dial(ctx context.Context, target, token string) (Conn, error) {

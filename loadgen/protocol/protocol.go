@@ -1,6 +1,28 @@
-// Package protocol is what a virtual device needs from a wire: a session that carries requests one way and frames the
-// other. Gateway speaks the workbench's own wire; another wire follows by implementing Wire and Conn and by
-// putting its frames into the vocabulary of package wire.
+// Package protocol is the seam between virtual devices and a wire: what a device needs to connect, send, acknowledge, ask
+// for what it missed, and take what comes next, in words that belong to no wire. Gateway speaks the workbench's own.
+//
+// # Another wire
+//
+// Implement Wire and Conn: about a hundred lines for a small one (see the example). Of Conn, Write turns a Request into
+// bytes and Serve turns bytes into Frames; a request that the wire does not know is left out: Write returns 0 and nil, and
+// nothing is counted. Say in Proofs what the wire carries. The device does the rest by it, and what cannot be concluded
+// reads "not checked" in the results, never 0:
+//
+//	Proofs      without it
+//	Replies     a send counts as done when the device sees its own message (Echo)
+//	Echo        a device's own message counts as delivered to it with the reply
+//	Keys        a send of unknown outcome is not repeated
+//	Seqs        no order; loss and repeats are found by the marker in the body, at the end of the run
+//	Lists       the device opens its conversations one by one and asks for nothing else
+//	Acks        no acknowledgements
+//	Sync        who was away is owed nothing of what was sent meanwhile; no push is thrown away to provoke a repair
+//	Hints       every event is pushed
+//
+// Acks, Sync and Hints speak of seqs and need Seqs. Replies or Echo must be there: a send has to end.
+//
+// What a device does first, in this order: OpHello; when KindWelcome has come, OpSubscribe, and OpList or an OpOpen for each
+// of its conversations. A wire without a greeting hands on a KindWelcome of its own, with Bytes 0, as its first frame.
+// Bodies are carried as they are: they hold the marker (run, index in the plan, intended time).
 //
 // A Wire is safe for concurrent use. A Conn's Write and Close are safe for concurrent use and never wait for the
 // network; Serve is called once, by the goroutine that owns the connection.
@@ -8,32 +30,46 @@ package protocol
 
 import (
 	"context"
-
-	"imbench/server/wire"
+	"errors"
 )
 
 // Wire opens sessions.
 type Wire interface {
-	// Dial connects to target and makes it ready to carry requests; the first one is the device's hello. Errors:
+	// Dial connects to target and makes it ready to carry requests; the first one is the device's OpHello. Errors:
 	// *RefusedError if the other side answered something else than it should, otherwise a network error.
 	Dial(ctx context.Context, target, token string) (Conn, error)
-	// Proves says what can be concluded from what this wire carries.
-	Proves() Proof
+	// Proves says what can be concluded from what this wire carries. It does not change.
+	Proves() Proofs
 }
 
-// Proof is what a wire can prove.
-type Proof struct {
-	// GapFree: events of a conversation carry consecutive numbers, so that a missing one is seen. Without it loss can
-	// only be found by comparing logs at the end of a run.
-	GapFree bool
-	// Replays: a send carries an idempotency key, so that a send of unknown outcome may be repeated.
-	Replays bool
+// Proofs are what a wire carries, and so what a run over it can prove.
+type Proofs struct {
+	Seqs    bool // events of a conversation carry consecutive numbers: a missing one is seen, order is proven
+	Replies bool // a send is answered
+	Echo    bool // the sending device is sent its own message, as the others are
+	Keys    bool // a send carries a key under which it may be repeated and is taken once
+	Acks    bool // a device can say how far it has got
+	Sync    bool // a device can ask for what it missed
+	Hints   bool // a device may be told that there is something instead of what
+	Lists   bool // a device can ask how its conversations stand
+}
+
+// Check says what is contradictory in a wire's proofs.
+func (p Proofs) Check() error {
+	switch {
+	case !p.Replies && !p.Echo:
+		return errors.New("protocol: a wire with neither Replies nor Echo: no send would ever end")
+	case !p.Seqs && (p.Acks || p.Sync || p.Hints):
+		return errors.New("protocol: a wire with Acks, Sync or Hints and no Seqs: they speak of seqs")
+	}
+	return nil
 }
 
 // Conn is one session.
 type Conn interface {
-	// Write sends a request and returns the size of its payload in bytes, without the framing. It does not wait: what
-	// the socket does not take at once is queued, up to MaxQueued bytes. Errors: ErrBacklog beyond that, ErrClosed.
+	// Write sends a request and returns the size of its payload in bytes, without the framing; 0 if this wire has no such
+	// request. It does not wait: what the socket does not take at once is queued, up to MaxQueued bytes. Errors: ErrBacklog
+	// beyond that, ErrClosed.
 	Write(r *Request) (int, error)
 	// Serve reads until the session ends and hands every frame to h, in order. The frame is only valid during the call
 	// (its strings stay valid). It returns why the session ended, never nil: *CloseError if the other side said so,
@@ -43,24 +79,3 @@ type Conn interface {
 	// Close ends the session with a WebSocket-style status code (1000 = normal), or abruptly with code 0.
 	Close(code int)
 }
-
-// Request is a request with the number that its reply carries back. Of the embedded request RID is the wire's business.
-type Request struct {
-	wire.Request
-	ID uint32 // at most MaxRequestID
-}
-
-// MaxRequestID is the largest ID; the text of a rid has a fixed length, so that frame sizes can be predicted.
-const MaxRequestID = 36*36*36 - 1
-
-// Frame is what arrived.
-type Frame struct {
-	wire.Frame
-	Bytes int // of the payload, without the framing
-	// Re and ID name the request that this frame answers; Re is "" for frames that the gateway sends on its own.
-	Re wire.Type
-	ID uint32
-}
-
-// TPing is the type of a transport ping in Serve: the wire has answered it already, with a pong of the same size.
-const TPing = wire.TPing

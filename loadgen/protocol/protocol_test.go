@@ -68,20 +68,20 @@ func TestSession(t *testing.T) {
 		_, _, _ = ws.ReadMessage()
 	})
 	c := dial(t, url)
-	n, err := c.Write(&protocol.Request{ID: 35, Request: wire.Request{T: wire.TAck, Conv: "c", Seq: 9}})
+	n, err := c.Write(&protocol.Request{Op: protocol.OpAck, ID: 35, Conv: "c", Seq: 9})
 	if err != nil || n != 43 {
 		t.Fatalf("Write = %d, %v", n, err)
 	}
 	var got []protocol.Frame
 	err = c.Serve(func(f *protocol.Frame) { got = append(got, *f) })
-	if len(got) != 1 || got[0].Re != wire.TAck || got[0].ID != 35 || got[0].Delivered != 9 || got[0].Bytes != 51 {
+	if len(got) != 1 || got[0].Re != protocol.OpAck || got[0].ID != 35 || got[0].Delivered != 9 || got[0].Bytes != 51 {
 		t.Errorf("frames %+v", got)
 	}
 	var ce *protocol.CloseError
 	if !errors.As(err, &ce) || ce.Code != 4009 || ce.Terminal || ce.RetryAfter != 1250*time.Millisecond {
 		t.Errorf("ended with %#v", err)
 	}
-	if _, err := c.Write(&protocol.Request{Request: wire.Request{T: wire.TSub}}); !errors.Is(err, protocol.ErrClosed) {
+	if _, err := c.Write(&protocol.Request{Op: protocol.OpSubscribe}); !errors.Is(err, protocol.ErrClosed) {
 		t.Errorf("Write after the end: %v", err)
 	}
 }
@@ -119,12 +119,12 @@ func TestFraming(t *testing.T) {
 		})
 		var got []string
 		err := dial(t, url).Serve(func(f *protocol.Frame) {
-			got = append(got, string(f.T)+f.Conv[:min(1, len(f.Conv))])
-			if f.T == wire.TSynced && (f.Conv != long || f.Bytes != len(big)) {
+			got = append(got, f.Kind.String()+f.Conv[:min(1, len(f.Conv))])
+			if f.Kind == protocol.KindSynced && (f.Conv != long || f.Bytes != len(big)) {
 				t.Errorf("the large frame was damaged")
 			}
 		})
-		if want := "pong pong ping hintc ping pong syncedx"; strings.Join(got, " ") != want {
+		if want := "other other ping hintc ping other syncedx"; strings.Join(got, " ") != want {
 			t.Errorf("in steps of %d: got %v, want %s (ended with %v)", step, got, want, err)
 		}
 		if p := <-pongs; p != "hi" {
@@ -165,7 +165,7 @@ func TestWriteNeverWaits(t *testing.T) {
 	c := dial(t, url)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Serve(func(*protocol.Frame) {}) }()
-	r := &protocol.Request{Request: wire.Request{T: wire.TSend, Conv: "c", CMID: "k", Body: strings.Repeat("b", 8000)}}
+	r := &protocol.Request{Op: protocol.OpSend, Conv: "c", Key: "k", Body: strings.Repeat("b", 8000)}
 	var err error
 	for err == nil {
 		_, err = c.Write(r)
@@ -201,7 +201,7 @@ func TestQueuedWritesKeepOrder(t *testing.T) {
 	room := make(chan struct{}, n)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Serve(func(*protocol.Frame) { room <- struct{}{} }) }()
-	r := &protocol.Request{Request: wire.Request{T: wire.TAck, Conv: strings.Repeat("c", 60)}}
+	r := &protocol.Request{Op: protocol.OpAck, Conv: strings.Repeat("c", 60)}
 	started := false
 	for i := range n {
 		r.Seq = int64(i)
@@ -308,12 +308,12 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write(&protocol.Request{Request: wire.Request{T: wire.THello, Device: "d", Install: 1}}); err != nil {
+	if _, err := c.Write(&protocol.Request{Op: protocol.OpHello, Device: "d"}); err != nil {
 		t.Fatal(err)
 	}
 	var welcome bool
 	if err := c.Serve(func(f *protocol.Frame) {
-		welcome = f.T == wire.TWelcome
+		welcome = f.Kind == protocol.KindWelcome
 		c.Close(1000)
 	}); !welcome || !errors.Is(err, protocol.ErrClosed) {
 		t.Errorf("welcome %v, ended with %v", welcome, err)

@@ -6,7 +6,6 @@ import (
 	"imbench/loadgen/internal/payload"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
-	"imbench/server/wire"
 )
 
 // event is what a device keeps of an event: all but the body.
@@ -22,12 +21,12 @@ type event struct {
 }
 
 // read takes an event off the wire; mu must be held.
-func (d *Device) read(e *wire.Event) event {
+func (d *Device) read(e *protocol.Event) event {
 	x := event{seq: e.Seq, mid: e.MID, kind: e.Kind, sender: e.Sender, plan: -1}
-	if e.Kind == "msg" {
+	if e.Kind == protocol.KindMessage {
 		x.plan, x.intended = d.g.intended(e.Body)
 		x.hash = payload.Hash(e.Body)
-		x.own = d.wrote(e.CMID)
+		x.own = e.Key != "" && d.wrote(e.Key)
 	}
 	return x
 }
@@ -44,12 +43,12 @@ func (d *Device) wrote(cmid string) bool {
 
 // pushed takes an event frame.
 func (d *Device) pushed(f *protocol.Frame, now clock.Time) {
-	ci, known := d.g.convs[f.Ev.Conv]
+	ci, known := d.g.convs[f.Event.Conv]
 	if !known {
 		d.frame(sample.Down, sample.FEvent, f.Bytes, now, 0)
 		return
 	}
-	e := d.read(&f.Ev)
+	e := d.read(&f.Event)
 	d.frame(sample.Down, sample.FEvent, f.Bytes, now, e.intended)
 	if behavior.Lost(d.g.cfg.Seed, d.index, ci, e.seq, d.g.cfg.Loss) {
 		d.frame(sample.Down, sample.FEventDiscarded, f.Bytes, now, e.intended)
@@ -126,15 +125,15 @@ func (d *Device) acknowledge(slot int, now clock.Time) {
 	}
 	c.asked = &ack{seq: c.cursor, at: now, msg: c.lastMsg, n: c.unacked}
 	c.unacked, c.ackAt = 0, 0
-	d.write(&protocol.Request{ID: uint32(slot), Request: wire.Request{T: wire.TAck, Seq: c.cursor, Epoch: c.epoch,
-		Conv: d.g.pop.Convs[d.convIndex(slot)].ID}}, sample.FAck, c.lastMsg)
+	d.write(&protocol.Request{Op: protocol.OpAck, ID: uint32(slot), Seq: c.cursor, Epoch: c.epoch,
+		Conv: d.g.pop.Convs[d.convIndex(slot)].ID}, sample.FAck, c.lastMsg)
 	d.arm(now.Add(d.g.cfg.ResendAfter))
 }
 
 // onAcked is the reply to an ack.
 func (d *Device) onAcked(f *protocol.Frame, now clock.Time) {
 	var a *ack
-	if int(f.ID) < len(d.convs) && f.Re == wire.TAck {
+	if int(f.ID) < len(d.convs) && f.Re == protocol.OpAck {
 		a = d.convs[f.ID].asked
 	}
 	if a == nil {
@@ -159,7 +158,7 @@ func (d *Device) ackRefused(f *protocol.Frame, now clock.Time) clock.Time {
 	c := &d.convs[f.ID]
 	a := c.asked
 	c.asked = nil
-	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: now, Msg: a.msg, Code: string(f.Code)})
+	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: now, Msg: a.msg, Code: f.Code})
 	if again, after := d.unknown(f); again {
 		c.unacked += a.n
 		c.ackAt = now.Add(after)

@@ -19,7 +19,6 @@ import (
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
-	"imbench/server/wire"
 )
 
 // Device is one virtual device. Its conversations are those of its user, in the same order.
@@ -174,7 +173,7 @@ const placesInVain = 3
 // hasPlace says whether the gateway told the device when its turn is.
 func hasPlace(err error) bool {
 	var ce *protocol.CloseError
-	return errors.As(err, &ce) && ce.Code == wire.CloseNotAdmitted.Code && ce.RetryAfter > 0
+	return errors.As(err, &ce) && ce.Busy && ce.RetryAfter > 0
 }
 
 // elsewhere says whether another gateway is the better choice for the next attempt: this one goes, or did not take the
@@ -182,7 +181,7 @@ func hasPlace(err error) bool {
 func elsewhere(served bool, err error) bool {
 	var ce *protocol.CloseError
 	if errors.As(err, &ce) {
-		return ce.Code == wire.CloseDraining.Code || !served && ce.Code != wire.CloseNotAdmitted.Code
+		return ce.Leaving || !served && !ce.Busy
 	}
 	return !served
 }
@@ -207,7 +206,7 @@ func (d *Device) session(ctx context.Context, target string) (served bool, err e
 	d.conn, d.state, d.dialled, d.heard = conn, greeting, begun, clock.Now()
 	d.readyBy = begun.Add(d.g.cfg.DialTimeout)
 	d.arm(d.readyBy)
-	d.write(&protocol.Request{Request: wire.Request{T: wire.THello, Device: d.g.pop.Devices[d.index].ID, Install: 1}},
+	d.write(&protocol.Request{Op: protocol.OpHello, Device: d.g.pop.Devices[d.index].ID},
 		sample.FHello, 0)
 	d.mu.Unlock()
 	err = conn.Serve(d.on)

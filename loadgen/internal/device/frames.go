@@ -8,7 +8,6 @@ import (
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
-	"imbench/server/wire"
 )
 
 // on takes one frame; it runs on the session's reading goroutine.
@@ -20,28 +19,28 @@ func (d *Device) on(f *protocol.Frame) {
 	defer d.mu.Unlock()
 	now := clock.Now()
 	d.heard = now
-	switch f.T {
-	case wire.TEvent:
+	switch f.Kind {
+	case protocol.KindEvent:
 		d.pushed(f, now)
-	case wire.THint:
+	case protocol.KindHint:
 		d.hinted(f, now)
-	case wire.TSent:
+	case protocol.KindSent:
 		d.sent(f, now)
-	case wire.TAcked:
+	case protocol.KindAcked:
 		d.onAcked(f, now)
-	case wire.TSynced:
+	case protocol.KindSynced:
 		d.synced(f, now)
-	case wire.TError:
+	case protocol.KindRefused:
 		d.refused(f, now)
-	case wire.TWelcome:
+	case protocol.KindWelcome:
 		d.welcomed(f, now)
-	case wire.TConvlist:
+	case protocol.KindListed:
 		d.listed(f, now)
-	case protocol.TPing:
+	case protocol.KindPing:
 		d.frame(sample.Down, sample.FPing, f.Bytes, now, 0)
 		d.frame(sample.Up, sample.FPing, f.Bytes, now, 0)
-	case wire.TDrain:
-		d.wait = time.Duration(f.RetryAfterMS) * time.Millisecond
+	case protocol.KindDrain:
+		d.wait = f.RetryAfter
 		fallthrough
 	default:
 		d.frame(sample.Down, sample.FOther, f.Bytes, now, 0)
@@ -61,18 +60,18 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 	d.count(1)
 	d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: d.dialled, Done: now})
 	d.limit = d.g.cfg.InFlight
-	if l := f.Limits.SendsInFlight; l > 0 {
+	if l := f.SendsInFlight; l > 0 {
 		d.limit = min(d.limit, l)
 	}
-	d.beat = time.Duration(f.HeartbeatMS) * time.Millisecond
+	d.beat = f.Heartbeat
 	d.readyBy = now.Add(d.g.cfg.ResendAfter)
 	d.arm(d.next())
-	d.write(&protocol.Request{Request: wire.Request{T: wire.TSub}}, sample.FOther, 0)
+	d.write(&protocol.Request{Op: protocol.OpSubscribe}, sample.FOther, 0)
 	d.list("")
 }
 
 func (d *Device) list(after string) {
-	d.write(&protocol.Request{Request: wire.Request{T: wire.TConvs, AfterID: after, Limit: wire.MaxPage}}, sample.FConvs, 0)
+	d.write(&protocol.Request{Op: protocol.OpList, AfterID: after, Limit: protocol.MaxPage}, sample.FConvs, 0)
 }
 
 // listed compares a page of the conversation list with what this device has.
@@ -107,14 +106,14 @@ func (d *Device) listed(f *protocol.Frame, now clock.Time) {
 }
 
 // compare takes what the gateway says of one conversation: it is followed if this device is behind.
-func (d *Device) compare(slot int, s *wire.ConvState, now clock.Time) {
+func (d *Device) compare(slot int, s *protocol.Standing, now clock.Time) {
 	c := &d.convs[slot]
 	c.pull = d.g.pulled(s.Mode, len(d.g.pop.Convs[d.convIndex(slot)].Members))
 	c.epoch = s.Epoch
 	c.acked = s.Delivered
 	c.head = max(c.head, s.Head)
 	if c.pull && d.reads(slot) {
-		d.write(&protocol.Request{Request: wire.Request{T: wire.TOpen, Conv: s.Conv}}, sample.FOther, 0)
+		d.write(&protocol.Request{Op: protocol.OpOpen, Conv: s.Conv}, sample.FOther, 0)
 	}
 	if c.cursor > c.acked {
 		d.acknowledge(slot, now)
@@ -130,13 +129,13 @@ func (d *Device) compare(slot int, s *wire.ConvState, now clock.Time) {
 func (d *Device) refused(f *protocol.Frame, now clock.Time) {
 	var msg clock.Time
 	switch f.Re {
-	case wire.TSend:
+	case protocol.OpSend:
 		msg = d.sendRefused(f, now)
-	case wire.TAck:
+	case protocol.OpAck:
 		msg = d.ackRefused(f, now)
-	case wire.TSync:
+	case protocol.OpSync:
 		msg = d.syncRefused(f, now)
-	case wire.TConvs, wire.TSub, wire.THello:
+	case protocol.OpList, protocol.OpSubscribe, protocol.OpHello:
 		d.reason = fmt.Errorf("the gateway refused %s: %s %s", f.Re, f.Code, f.Message)
 		d.conn.Close(1000) // the session is of no use; the next one is tried after a pause
 	}
@@ -145,8 +144,8 @@ func (d *Device) refused(f *protocol.Frame, now clock.Time) {
 
 // unknown says whether an error leaves the outcome open, so that the request is to be repeated, and after how long.
 func (d *Device) unknown(f *protocol.Frame) (bool, time.Duration) {
-	if f.Code != wire.Unavailable && f.Code != wire.RateLimited {
+	if !f.Again {
 		return false, 0
 	}
-	return true, max(time.Duration(f.RetryAfterMS)*time.Millisecond, d.g.cfg.BackoffBase)
+	return true, max(f.RetryAfter, d.g.cfg.BackoffBase)
 }

@@ -26,6 +26,7 @@ const (
 	CodeTimeout      = "timeout"      // written, and no reply came before the end: the outcome is unknown
 	CodeDisconnected = "disconnected" // never written: no connection, or no place, until the end
 	CodeNoDevice     = "no_device"    // the plan names a device that the run does not connect
+	CodeNotMember    = "NOT_MEMBER"   // the plan lets someone write who is no member: what a gateway would say, too
 )
 
 // Group is what the devices of a run share, and their owner: Start starts a device, Close ends them all.

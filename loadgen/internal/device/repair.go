@@ -6,7 +6,6 @@ import (
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
-	"imbench/server/wire"
 )
 
 const (
@@ -82,7 +81,7 @@ func (d *Device) hinted(f *protocol.Frame, now clock.Time) {
 	switch {
 	case f.Head <= c.cursor:
 		d.frame(sample.Down, sample.FHint, f.Bytes, now, c.lastMsg)
-		if f.Why == "sweep" && c.cursor > c.acked { // the gateway waits for our ack
+		if f.Sweep && c.cursor > c.acked { // the gateway waits for our ack
 			d.acknowledge(slot, now)
 		}
 	case !d.reads(slot) || len(c.repairing().hints) == maxHints:
@@ -90,7 +89,7 @@ func (d *Device) hinted(f *protocol.Frame, now clock.Time) {
 		d.frame(sample.Down, sample.FHint, f.Bytes, now, now)
 	default:
 		c.repair.hints = append(c.repair.hints, hint{now, f.Bytes})
-		c.repair.hint = c.repair.hint || (c.pull && f.Why == "")
+		c.repair.hint = c.repair.hint || (c.pull && !f.Sweep)
 		d.follow(slot, now)
 		return
 	}
@@ -117,8 +116,8 @@ func (d *Device) sync(slot int, now clock.Time) {
 	c := &d.convs[slot]
 	r := c.repairing()
 	r.asked, r.wait, r.again = now, 0, false
-	if n, err := d.conn.Write(&protocol.Request{ID: uint32(slot), Request: wire.Request{T: wire.TSync, After: c.cursor,
-		Epoch: c.epoch, Conv: d.g.pop.Convs[d.convIndex(slot)].ID}}); err == nil {
+	if n, err := d.conn.Write(&protocol.Request{Op: protocol.OpSync, ID: uint32(slot), Seq: c.cursor,
+		Epoch: c.epoch, Conv: d.g.pop.Convs[d.convIndex(slot)].ID}); err == nil {
 		r.bytes = n
 	}
 	d.arm(now.Add(d.g.cfg.ResendAfter))
@@ -126,7 +125,7 @@ func (d *Device) sync(slot int, now clock.Time) {
 
 // synced is the reply to a sync. It is never thrown away.
 func (d *Device) synced(f *protocol.Frame, now clock.Time) {
-	if int(f.ID) >= len(d.convs) || f.Re != wire.TSync {
+	if int(f.ID) >= len(d.convs) || f.Re != protocol.OpSync {
 		d.frame(sample.Down, sample.FSynced, f.Bytes, now, 0)
 		return
 	}
@@ -155,7 +154,7 @@ func (d *Device) synced(f *protocol.Frame, now clock.Time) {
 		c.cursor = f.NextAfter
 		d.ackSoon(slot, now)
 	}
-	if f.HasMore {
+	if f.More {
 		d.sync(slot, now)
 		return
 	}
@@ -242,7 +241,7 @@ func (d *Device) syncRefused(f *protocol.Frame, now clock.Time) clock.Time {
 	}
 	c := &d.convs[slot]
 	r := c.repair
-	d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: now, Code: string(f.Code)})
+	d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: now, Code: f.Code})
 	d.report(r, 0)
 	r.asked = 0
 	again, after := d.unknown(f)
@@ -250,7 +249,7 @@ func (d *Device) syncRefused(f *protocol.Frame, now clock.Time) clock.Time {
 	case again:
 		r.wait = now.Add(after)
 		d.arm(r.wait)
-	case f.Code == wire.EpochChanged: // the log was rebuilt: everything is read anew
+	case f.Reset: // the log was rebuilt: everything is read anew
 		*c = conv{pull: c.pull}
 		d.sync(slot, now)
 	default:

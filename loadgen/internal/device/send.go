@@ -6,7 +6,6 @@ import (
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
-	"imbench/server/wire"
 	"strings"
 )
 
@@ -33,7 +32,7 @@ func (d *Device) send(a *population.Arrival, intended, start clock.Time) {
 	if slot < 0 { // the plan lets someone write who is no member: reported as the refusal it would be
 		d.g.counters.Failed.Add(1)
 		d.g.sink.Send(sample.Send{Plan: a.Index, Device: d.index, Conv: a.Conv, Intended: intended, Start: start, Done: start,
-			Code: string(wire.NotMember)})
+			Code: CodeNotMember})
 		return
 	}
 	d.queue = append(d.queue, send{plan: a.Index, intended: intended, start: start, cmid: a.CMID,
@@ -90,8 +89,8 @@ func (d *Device) transmit(s *send, now clock.Time) {
 		s.resends++
 	}
 	s.at, s.again = now, 0
-	d.write(&protocol.Request{ID: s.id, Request: wire.Request{T: wire.TSend, CMID: s.cmid, Body: body,
-		Conv: d.g.pop.Convs[d.convIndex(int(s.slot))].ID}}, sample.FSend, s.intended)
+	d.write(&protocol.Request{Op: protocol.OpSend, ID: s.id, Key: s.cmid, Body: body,
+		Conv: d.g.pop.Convs[d.convIndex(int(s.slot))].ID}, sample.FSend, s.intended)
 	d.arm(now.Add(d.g.cfg.ResendAfter))
 }
 
@@ -108,7 +107,7 @@ func (d *Device) resume(now clock.Time) {
 // sent is the reply to a send.
 func (d *Device) sent(f *protocol.Frame, now clock.Time) {
 	i := d.byID(f.ID)
-	if i < 0 || f.Re != wire.TSend {
+	if i < 0 || f.Re != protocol.OpSend {
 		d.frame(sample.Down, sample.FSent, f.Bytes, now, 0) // the second reply to a send that was written twice
 		return
 	}
@@ -117,7 +116,7 @@ func (d *Device) sent(f *protocol.Frame, now clock.Time) {
 	slot := int(s.slot)
 	d.finish(i, sample.Send{Done: now, Seq: f.Seq, MID: f.MID, Dup: f.Dup})
 	d.g.committed(d.convIndex(slot), f.Seq)
-	e := event{seq: f.Seq, mid: f.MID, kind: "msg", sender: d.g.pop.Users[d.user].ID, hash: s.hash, plan: s.plan,
+	e := event{seq: f.Seq, mid: f.MID, kind: protocol.KindMessage, sender: d.g.pop.Users[d.user].ID, hash: s.hash, plan: s.plan,
 		intended: s.intended, own: true}
 	c := &d.convs[slot]
 	switch {
@@ -146,7 +145,7 @@ func (d *Device) sendRefused(f *protocol.Frame, now clock.Time) (msg clock.Time)
 		return s.intended
 	}
 	msg = s.intended
-	d.finish(i, sample.Send{Done: now, Code: strings.Clone(string(f.Code))})
+	d.finish(i, sample.Send{Done: now, Code: strings.Clone(f.Code)})
 	d.begin(now)
 	return msg
 }

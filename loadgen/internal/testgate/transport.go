@@ -21,8 +21,8 @@ type Wire struct {
 	Delay time.Duration // of replies and pushes
 }
 
-// Proves implements protocol.Wire.
-func (*Wire) Proves() protocol.Proof { return protocol.Proof{GapFree: true, Replays: true} }
+// Proves implements protocol.Wire: what our own wire proves.
+func (*Wire) Proves() protocol.Proofs { return (*protocol.Gateway)(nil).Proves() }
 
 // Dial implements protocol.Wire. The token is not looked at.
 func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
@@ -31,15 +31,7 @@ func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
 	}
 	c := &memConn{delay: w.Delay, more: make(chan struct{}, 1), over: make(chan struct{})}
 	c.s = &Session{gate: w.Gate, open: map[string]bool{}, out: c.push, end: func(code int, reason string) {
-		e := &protocol.CloseError{Code: code, Reason: reason}
-		for _, k := range []wire.Close{wire.CloseUnauthorised, wire.CloseReplaced, wire.CloseProtocol} {
-			e.Terminal = e.Terminal || k.Code == code
-		}
-		var ms int
-		if _, err := fmt.Sscanf(reason, "retry_after_ms=%d", &ms); err == nil {
-			e.RetryAfter = time.Duration(ms) * time.Millisecond
-		}
-		c.finish(e)
+		c.finish(protocol.NewCloseError(code, reason))
 	}}
 	return c, nil
 }
@@ -68,8 +60,8 @@ func (c *memConn) finish(err error) {
 }
 
 func (c *memConn) push(f *wire.Frame) {
-	p := protocol.Frame{Frame: *f, Bytes: len(wire.AppendFrame(nil, f))}
-	p.Re, p.ID = protocol.ParseRID(f.RID)
+	var p protocol.Frame
+	protocol.FromGateway(&p, f, len(wire.AppendFrame(nil, f)))
 	c.mu.Lock()
 	c.in = append(c.in, timed{time.Now().Add(c.delay), p})
 	c.mu.Unlock()
@@ -86,9 +78,9 @@ func (c *memConn) Write(r *protocol.Request) (int, error) {
 		return 0, protocol.ErrClosed
 	default:
 	}
-	r.RID = protocol.RID(r.T, r.ID)
-	c.s.request(r.Request)
-	return len(wire.AppendRequest(nil, &r.Request)), nil
+	w := protocol.ToGateway(r)
+	c.s.request(w)
+	return len(wire.AppendRequest(nil, &w)), nil
 }
 
 // Serve implements protocol.Conn.
