@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -66,9 +67,9 @@ func (s *Stack) KillGateway(i int) error {
 }
 
 // DrainGateway asks gateway i to end in order, as an orchestrator does with SIGTERM, and waits until it has: it sends its
-// devices away and answers what is under way. ErrNotRunning if it had ended; an error if it took longer than 15 s or than ctx
-// and had to be killed.
-func (s *Stack) DrainGateway(ctx context.Context, i int) error {
+// devices away and answers what is under way. ErrNotRunning if it had ended; an error if it took 15 s longer than drain, what
+// its -drain is, or longer than ctx, and had to be killed.
+func (s *Stack) DrainGateway(ctx context.Context, i int, drain time.Duration) error {
 	g, err := s.gateway(i)
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (s *Stack) DrainGateway(ctx context.Context, i int) error {
 		return fmt.Errorf("%s: %w", g.role, ErrNotRunning)
 	default:
 	}
-	return g.stop(ctx, stopLimit)
+	return g.stop(ctx, drain+stopLimit)
 }
 
 // StartGateway starts gateway i again, on the same addresses, and waits until it accepts connections. ErrRunning if it has

@@ -24,7 +24,7 @@ func TestGatewayEndsAndComesBack(t *testing.T) {
 	}
 	for name, end := range map[string]func() error{
 		"kill":  func() error { return s.KillGateway(0) },
-		"drain": func() error { return s.DrainGateway(t.Context(), 0) },
+		"drain": func() error { return s.DrainGateway(t.Context(), 0, 0) },
 	} {
 		if err := end(); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -32,7 +32,7 @@ func TestGatewayEndsAndComesBack(t *testing.T) {
 		if _, err := get(t, s.Targets[0]); err == nil {
 			t.Errorf("%s: it still answers", name)
 		}
-		for _, err := range []error{s.KillGateway(0), s.DrainGateway(t.Context(), 0)} {
+		for _, err := range []error{s.KillGateway(0), s.DrainGateway(t.Context(), 0, 0)} {
 			if !errors.Is(err, ErrNotRunning) {
 				t.Errorf("%s: ended twice: %v", name, err)
 			}

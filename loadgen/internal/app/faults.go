@@ -19,7 +19,7 @@ import (
 // mishaps is what can be done to the embedded stack.
 type mishaps interface {
 	KillGateway(i int) error
-	DrainGateway(ctx context.Context, i int) error
+	DrainGateway(ctx context.Context, i int, drain time.Duration) error
 	StartGateway(ctx context.Context, i int) error
 	Kill(i int, sig os.Signal) error
 	StopDatabase(crash bool) error
@@ -37,6 +37,7 @@ type handset interface {
 type injector struct {
 	faults    []scenario.Fault
 	gateways  int
+	drain     time.Duration // the gateways' -drain
 	stack     mishaps // nil against a target
 	devices   handset
 	env       []string // of commands
@@ -167,7 +168,7 @@ func (j *injector) gateway(ctx context.Context, f scenario.Fault, n int, struck 
 	case scenario.KillGateway:
 		err = j.stack.KillGateway(n)
 	case scenario.DrainGateway, scenario.RestartGateway:
-		err = j.stack.DrainGateway(ctx, n)
+		err = j.stack.DrainGateway(ctx, n, j.drain)
 	}
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ func (s *stage) note(format string, args ...any) error {
 }
 
 func (s *stage) KillGateway(i int) error { return s.note("kill %d", i) }
-func (s *stage) DrainGateway(_ context.Context, i int) error {
+func (s *stage) DrainGateway(_ context.Context, i int, _ time.Duration) error {
 	time.Sleep(2 * time.Second) // virtual: the stage is only used in a bubble
 	return s.note("drained %d", i)
 }

@@ -94,6 +94,7 @@ type Backoff struct {
 type Server struct {
 	Gateways   int           `yaml:"gateways" unit:"processes" default:"2" min:"1" max:"64" doc:"gateway processes on the one database"`
 	Admission  Rate          `yaml:"admission" unit:"handshakes/s" default:"1000/s" min:"0" max:"1000000" doc:"handshakes that a gateway admits; 0 is no limit"`
+	Drain      time.Duration `yaml:"drain" default:"2s" min:"0s" max:"10m" doc:"time over which a gateway that ends closes its connections, and so sends its devices to the others"`
 	Queue      int           `yaml:"queue" unit:"frames" default:"64" min:"4" max:"65536" doc:"frames queued for a connection"`
 	Grace      time.Duration `yaml:"grace" default:"4s" min:"10ms" max:"10m" doc:"age of an unacknowledged event at which the repair sweep hints"`
 	Sweep      time.Duration `yaml:"sweep" default:"1s" min:"10ms" max:"10m" doc:"period of the repair sweep"`
@@ -127,6 +128,7 @@ func (s *Scenario) GatewayArgs() []string {
 		"-hint-above", members(s.Delivery.HintAbove),
 		"-open-only-above", members(s.Delivery.OpenOnlyAbove),
 		"-hint-window", s.Delivery.HintWindow.String(),
+		"-drain", s.Server.Drain.String(),
 		"-admission", strconv.Itoa(int(math.Ceil(float64(s.Server.Admission)))), // whole ones; a little is not none
 		"-send-linger", s.Server.SendLinger.String(),
 		"-ack-window", s.Server.AckWindow.String(),
