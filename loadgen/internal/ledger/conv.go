@@ -111,8 +111,10 @@ func (l *Ledger) confirm(c *conv, sh *shard, ci int32, seq int64, known *entry, 
 }
 
 // fold gives up the older half of a conversation's entries. sh.mu must be held.
-func (l *Ledger) fold(c *conv, sh *shard, ci int32) {
-	n := max(1, len(c.entries)/2)
+func (l *Ledger) fold(c *conv, sh *shard, ci int32) { l.foldFirst(c, sh, ci, max(1, len(c.entries)/2)) }
+
+// foldFirst gives up the first n entries of a conversation. sh.mu must be held.
+func (l *Ledger) foldFirst(c *conv, sh *shard, ci int32, n int) {
 	for i := range c.entries[:n] {
 		e := &c.entries[i]
 		seq := c.first + int64(i)

@@ -10,8 +10,12 @@
 // To name a culprit by its seq, content is also compared at once with the log as the sent replies tell it. A delivery
 // may come before the reply: then the first device's word stands until the reply or the export confirms or refutes it.
 //
-// All Sink methods are safe for any number of goroutines. AddLog and Settle belong to one owner and come when the
+// All Sink methods are safe for any number of goroutines. AddLog, Settle, Export and Import belong to one owner and come when the
 // devices have stopped.
+//
+// When several processes drive a run, each has a ledger of its own devices, and all have the same key; Export and Import
+// bring their parts together before the log is compared, in which the sent replies of one are held against what the
+// devices of another applied.
 //
 // Memory is bounded: 24 bytes a pair, 80 a conversation, and at most Config.MaxEntries log entries of 32 bytes. When
 // that many are kept, a conversation that gets another one folds the older half of its own into a digest; what devices

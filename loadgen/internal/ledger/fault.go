@@ -142,6 +142,11 @@ func (f *fault) takeDispute(seq int64) (e entry, ok bool) {
 	return entry{}, false
 }
 
+// disputed says whether the device's word on a seq is among the disputes.
+func (f *fault) disputed(seq int64) bool {
+	return f != nil && slices.ContainsFunc(f.disputes, func(d claimAt) bool { return d.seq == seq })
+}
+
 // undecided names the devices whose word on a seq contradicts another's when the truth cannot be known any more.
 func (l *Ledger) undecided(c *conv, sh *shard, ci int32, seq int64) {
 	for i := range c.pairs {

@@ -1,12 +1,13 @@
 package ledger
 
 import (
-	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
 
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
@@ -23,6 +24,8 @@ type Config struct {
 	// Reads says whether a device follows a conversation. One that does not lags by choice: what lies behind the last
 	// message that it applied is not expected of it. Default: all do. It must not change its answer.
 	Reads func(device, conv int32) bool
+	// Key is that of the digests. Ledgers whose parts are to be merged have the same. Default: a random one.
+	Key uint64
 }
 
 // numShards is how many locks the conversations are spread over; of a shard, mu guards everything.
@@ -32,7 +35,6 @@ const numShards = 64
 type Ledger struct {
 	cfg    Config
 	pop    *population.Population
-	seed   maphash.Seed
 	key    uint64
 	convs  []conv
 	shards [numShards]shard
@@ -62,7 +64,10 @@ func New(pop *population.Population, cfg Config) *Ledger {
 	if cfg.MaxEntries <= 0 {
 		cfg.MaxEntries = 2 << 20
 	}
-	l := &Ledger{cfg: cfg, pop: pop, seed: maphash.MakeSeed(), key: rand.Uint64(), convs: make([]conv, len(pop.Convs))}
+	for cfg.Key == 0 {
+		cfg.Key = rand.Uint64()
+	}
+	l := &Ledger{cfg: cfg, pop: pop, key: cfg.Key, convs: make([]conv, len(pop.Convs))}
 	l.report.pop, l.unknown.room = pop, maxUnknown
 	total := 0
 	for i := range pop.Convs {
@@ -133,7 +138,7 @@ func (l *Ledger) Send(s sample.Send) {
 		return
 	}
 	defer sh.mu.Unlock()
-	e := entry{mid: maphash.String(l.seed, s.MID), body: s.BodyHash, plan: s.Plan, device: s.Device, state: sent}
+	e := entry{mid: l.hash(s.MID), body: s.BodyHash, plan: s.Plan, device: s.Device, state: sent}
 	l.claim(c, sh, s.Conv, s.Seq, e)
 }
 
@@ -166,7 +171,7 @@ func (l *Ledger) Deliver(d sample.Delivery) {
 	if !l.step(c, sh, p, d.Conv, d.Seq) {
 		return
 	}
-	e := entry{mid: maphash.String(l.seed, d.MID), body: d.BodyHash, plan: d.Plan, device: d.Device, state: told}
+	e := entry{mid: l.hash(d.MID), body: d.BodyHash, plan: d.Plan, device: d.Device, state: told}
 	if d.Kind != "msg" && d.Kind != "" {
 		e.state = other // holds a seq, and is no message
 	} else {
@@ -188,7 +193,10 @@ func (l *Ledger) stranger(d sample.Delivery) {
 	}
 }
 
-// digest is the keyed hash of one message at its seq; mid is hashed with the ledger's seed already.
+// hash is the keyed hash of a mid.
+func (l *Ledger) hash(mid string) uint64 { return mix(xxhash.Sum64String(mid) ^ l.key) }
+
+// digest is the keyed hash of one message at its seq; mid is hashed with the ledger's key already.
 func (l *Ledger) digest(seq int64, mid, body uint64) uint64 {
 	return mix(mid ^ mix(body^mix(uint64(seq)^l.key)))
 }

@@ -50,10 +50,6 @@ func (l *Ledger) blame(k kind, device, conv int32, seq int64, detail string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[k]++
-	if len(r.culprits) >= maxCulprits || r.named[k] >= maxOfKind {
-		return
-	}
-	r.named[k]++
 	c := rundir.Culprit{Kind: kindNames[k], Seq: seq, Detail: detail}
 	if conv >= 0 && int(conv) < len(r.pop.Convs) {
 		c.Conv = r.pop.Convs[conv].ID
@@ -62,7 +58,15 @@ func (l *Ledger) blame(k kind, device, conv int32, seq int64, detail string) {
 		d := r.pop.Devices[device]
 		c.Device, c.User = d.ID, r.pop.Users[d.User].ID
 	}
-	r.culprits = append(r.culprits, c)
+	r.name(k, c)
+}
+
+// name keeps a culprit while there is room; mu must be held.
+func (r *report) name(k kind, c rundir.Culprit) {
+	if len(r.culprits) < maxCulprits && r.named[k] < maxOfKind {
+		r.named[k]++
+		r.culprits = append(r.culprits, c)
+	}
 }
 
 func (r *report) addLost(n int64) {

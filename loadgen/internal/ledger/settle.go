@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
 	"slices"
 )
 
@@ -65,7 +64,7 @@ func (l *Ledger) AddLog(conv int32, seq int64, mid string, bodyHash uint64, plan
 	for gap := s.prev + 1; gap < seq; gap++ {
 		l.absent(sh, gap, true)
 	}
-	e := entry{mid: maphash.String(l.seed, mid), body: bodyHash, plan: plan, device: -1, state: sent}
+	e := entry{mid: l.hash(mid), body: bodyHash, plan: plan, device: -1, state: sent}
 	if known := c.at(seq); known != nil {
 		l.compare(sh, seq, known, &e)
 	}
