@@ -88,6 +88,14 @@ func (c *conn) Write(r *Request) (int, error) {
 	return len(*bp) - headerRoom, c.submit(seal(*bp, opText), false)
 }
 
+// Unread implements Backlogged. Under TLS it is not known: a part of the bytes lies in that layer.
+func (c *conn) Unread() (bytes int, ok bool) {
+	if c.raw == nil {
+		return 0, false
+	}
+	return unread(c.raw)
+}
+
 // Close implements Conn.
 func (c *conn) Close(code int) {
 	if code == 0 {

@@ -79,3 +79,10 @@ type Conn interface {
 	// Close ends the session with a WebSocket-style status code (1000 = normal), or abruptly with code 0.
 	Close(code int)
 }
+
+// Backlogged is what a Conn may be besides, so that a run can tell whether its generator keeps up with reading.
+type Backlogged interface {
+	// Unread is how many bytes lie in the connection's socket that nobody has read; not ok where that cannot be known.
+	// It may be called at any time, by anyone.
+	Unread() (bytes int, ok bool)
+}

@@ -125,6 +125,7 @@ type CounterLine struct {
 	Done        int64            `json:"done"`
 	Failed      map[string]int64 `json:"failed,omitempty"`
 	Censored    int64            `json:"censored,omitempty"`
+	Held        int64            `json:"held,omitempty"`
 	Frames      ByDirection      `json:"frames"`
 	Bytes       ByDirection      `json:"bytes"`
 	Applied     int64            `json:"applied"`
@@ -150,6 +151,17 @@ type GeneratorSecond struct {
 	GCCycles     int64   `json:"gc_cycles"`
 	Goroutines   int64   `json:"goroutines"`
 	HeapBytes    int64   `json:"heap_bytes"`
+	ThrottledMS  float64 `json:"throttled_ms,omitempty"` // kept off the processors by a CPU quota
+
+	// What lay in the receive sockets and had not been read yet; nil = not known.
+	Unread *Unread `json:"unread,omitempty"`
+}
+
+// Unread is a look into some of the generator's receive sockets.
+type Unread struct {
+	Sockets  int   `json:"sockets"` // looked at
+	Bytes    int64 `json:"bytes"`   // in all of these
+	MaxBytes int64 `json:"max_bytes"`
 }
 
 // ProcessLine is one line of processes.ndjson.

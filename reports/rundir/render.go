@@ -35,9 +35,9 @@ func (r *renderer) summary(s Summary) {
 	if len(s.Reasons) > 0 {
 		r.line("")
 	}
-	r.para("Sends in the window of %.4g s: %s offered, %s started, %s done, %s unfinished, %s failed. "+
+	r.para("Sends in the window of %.4g s: %s offered, %s started, %s done, %s unfinished, %s failed%s. "+
 		"Offered %.1f/s, achieved %.1f/s (%.2f %%). Events an ack: %.2f%s.",
-		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)),
+		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)), held(s.Held),
 		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, s.EffectiveAck, nominal(s.NominalAck))
 	r.criteria(s.Criteria)
 	r.faults(s.Faults)
@@ -51,6 +51,13 @@ func (r *renderer) summary(s Summary) {
 			r.item(n)
 		}
 	}
+}
+
+func held(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return "; " + grouped(n) + " waited in their device first, for a connection or because of too many in flight"
 }
 
 func nominal(k float64) string {
@@ -193,8 +200,8 @@ func (r *renderer) predictions(list []Prediction) {
 func (r *renderer) health(g Generator, list []ProcessUse) {
 	r.line("## Generator and processes\n")
 	r.para("Sends started late: p50 %s ms, p99 %s ms, max %s ms; %.2f %% later than %s ms. Samples dropped: %d. "+
-		"%s cores, longest GC pause %s ms, heap %s, %s goroutines.", figure(g.LateP50MS), figure(g.LateP99MS), figure(g.LateMaxMS),
-		100*g.LateShare, figure(g.LateLimitMS), g.Dropped, figure(g.CPUCores), figure(g.GCPauseMaxMS), size(g.HeapMaxBytes),
+		"%s%s cores, longest GC pause %s ms, heap %s, %s goroutines.", figure(g.LateP50MS), figure(g.LateP99MS), figure(g.LateMaxMS),
+		100*g.LateShare, figure(g.LateLimitMS), g.Dropped, limits(g), figure(g.CPUCores), figure(g.GCPauseMaxMS), size(g.HeapMaxBytes),
 		grouped(g.Goroutines))
 	if len(list) == 0 {
 		return
@@ -204,6 +211,17 @@ func (r *renderer) health(g Generator, list []ProcessUse) {
 		rows = append(rows, []string{p.Role, fmt.Sprint(p.PID), figure(p.CPUCores), size(p.RSSMaxBytes)})
 	}
 	r.table(rows, "lrrr")
+}
+
+// limits says what is known of what could keep the generator from reading and sending.
+func limits(g Generator) (s string) {
+	if g.UnreadMeanMS != nil {
+		s = fmt.Sprintf("Received bytes lay unread for %s ms on average, at most %s in a socket. ", figure(*g.UnreadMeanMS), grouped(g.UnreadMaxBytes))
+	}
+	if g.ThrottledShare > 0 {
+		s += fmt.Sprintf("The CPU quota held it up for %.1f %% of the window. ", 100*g.ThrottledShare)
+	}
+	return s
 }
 
 // item writes a list entry, wrapped at the width.

@@ -15,6 +15,7 @@ type Summary struct {
 	Done          int64            `json:"done"`
 	Failed        map[string]int64 `json:"failed,omitempty"` // by code
 	Censored      int64            `json:"censored"`         // unfinished at the end
+	Held          int64            `json:"held,omitempty"`   // could not be written when due: no connection, or too many in flight; their wait is in send.intended
 	OfferedRate   float64          `json:"offered_rate"`     // 1/s
 	AchievedRate  float64          `json:"achieved_rate"`    // 1/s
 	AchievedShare float64          `json:"achieved_share"`   // done ÷ offered
@@ -173,6 +174,11 @@ type Generator struct {
 	GCPauseMaxMS float64 `json:"gc_pause_max_ms"`
 	HeapMaxBytes int64   `json:"heap_max_bytes"`
 	Goroutines   int64   `json:"goroutines_max"`
+
+	UnreadMeanMS   *float64 `json:"unread_mean_ms,omitempty"` // how long a received byte lay in its socket, on average; nil = not known
+	UnreadMaxBytes int64    `json:"unread_max_bytes"`         // most that was seen in one socket
+	CPULimit       float64  `json:"cpu_limit,omitempty"`      // cores that this process may use; 0 = not known
+	ThrottledShare float64  `json:"throttled_share"`          // of the window: kept off the processors by a CPU quota
 }
 
 // ProcessUse is one process (or tree of processes) in the measured window.

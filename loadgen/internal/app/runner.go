@@ -201,7 +201,8 @@ func (r *runner) event(kind, name, detail string) {
 func (r *runner) drive(ctx context.Context) (int, error) {
 	limit := sendLimit(r.scenario.Criteria)
 	r.rec = record.New(record.Config{Out: r.out, LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)),
-		Live:      r.live.Totals,
+		Live:   r.live.Totals,
+		Unread: r.hands.Unread, Sockets: r.scenario.Population.ConnectedDevices,
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
 		Scrapes:   r.env.scrapes()})
 	r.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads})

@@ -51,6 +51,9 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	if limit := o.sendLimitMS / 10; limit > 0 && s.Generator.LateP99MS > limit {
 		why(rundir.Invalid, "the generator started its sends late: p99 %.1f ms, above a tenth of the send criterion (%.1f ms)", s.Generator.LateP99MS, limit)
 	}
+	for _, reason := range limited(s.Generator, o.sendLimitMS/10) {
+		why(rundir.Invalid, "%s", reason)
+	}
 	for _, f := range s.Faults {
 		if f.Error != "" && o.err == nil && !o.interrupted {
 			why(rundir.Invalid, "a fault could not be done, so this is not the run that the scenario describes: %s: %s", f.Fault, f.Error)

@@ -44,6 +44,7 @@ type Group struct {
 	convs   map[string]int32 // conversation id → population index
 	heads   []atomic.Int64   // by conversation: the largest seq that a sent reply told; only Settled looks at it
 	waiting atomic.Int64     // sends that wait inside devices
+	looked  atomic.Int64     // the device at which Unread goes on
 	devices []*Device        // by population index; nil = not part of the run
 
 	ctx    context.Context // ends the devices

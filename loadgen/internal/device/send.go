@@ -14,6 +14,7 @@ type send struct {
 	plan     int64
 	intended clock.Time
 	start    clock.Time
+	first    clock.Time // first written; 0 = not yet
 	at       clock.Time // last written; 0 = to be written (again)
 	again    clock.Time // not before this, if at is 0
 	hash     uint64     // of the body; 0 = never written
@@ -84,7 +85,7 @@ func (d *Device) byID(id uint32) int {
 func (d *Device) transmit(s *send, now clock.Time) {
 	body := string(payload.Append(make([]byte, 0, s.size), d.g.run, s.plan, s.intended.Add(-d.g.ahead), int(s.size)))
 	if s.hash == 0 {
-		s.hash = payload.Hash(body)
+		s.hash, s.first = payload.Hash(body), now
 	} else {
 		s.resends++
 	}
@@ -159,6 +160,7 @@ func (d *Device) finish(i int, r sample.Send) {
 		d.g.counters.Failed.Add(1)
 	}
 	r.Plan, r.Device, r.Conv, r.Intended, r.Start = s.plan, d.index, d.convIndex(int(s.slot)), s.intended, s.start
+	r.Written = s.first
 	r.BodyHash, r.Resends = s.hash, int(s.resends)
 	d.g.sink.Send(r)
 	if d.flight = append(d.flight[:i], d.flight[i+1:]...); len(d.flight) == 0 && cap(d.flight) > 4 {

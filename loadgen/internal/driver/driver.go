@@ -91,6 +91,14 @@ func (c *Control) Freeze(n int, share float64, length time.Duration) int {
 	return 0
 }
 
+// Unread is what lies unread in the sockets of some devices; see device.Group.
+func (c *Control) Unread(most int) (sockets int, bytes, largest int64) {
+	if g := c.group.Load(); g != nil {
+		return g.Unread(most)
+	}
+	return 0, 0, 0
+}
+
 // Result says how far a run got.
 type Result struct {
 	Ended                Phase      // Finished, or the phase in which the run was cancelled or broke

@@ -28,8 +28,8 @@ type sendCounts struct {
 
 // tally is what became of sends.
 type tally struct {
-	offered, started, done, censored int64
-	failed                           map[string]int64
+	offered, started, done, censored, held int64
+	failed                                 map[string]int64
 }
 
 func (c *sendCounts) init() {
@@ -58,6 +58,9 @@ func (t *tally) add(s sample.Send) {
 	t.offered++
 	if s.Start != 0 {
 		t.started++
+	}
+	if s.Written == 0 || s.Written > s.Start {
+		t.held++
 	}
 	switch {
 	case s.Censored:

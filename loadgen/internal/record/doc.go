@@ -32,7 +32,10 @@ type Config struct {
 	// LateLimit is how late a send may start before it counts into late_share: a tenth of the send criterion.
 	LateLimit time.Duration // default 10 ms
 	// Live gives how many sends were due and how many had been started so far; nil: both are counted when a send ends.
-	Live        func() (offered, started int64)
+	Live func() (offered, started int64)
+	// Unread looks at what lies unread in the receive sockets of at most so many devices; nil: not known.
+	Unread      func(most int) (sockets int, bytes, largest int64)
+	Sockets     int // that receive: one a connected device
 	Processes   []Process
 	Scrapes     []Scrape
 	ScrapeEvery time.Duration // default 5 s
@@ -68,6 +71,7 @@ type Snapshot struct {
 type Result struct {
 	WindowS                           float64
 	Offered, Started, Done, Censored  int64
+	Held                              int64 // sends that waited in their device for a connection or a place in flight
 	Failed                            map[string]int64
 	Metrics                           map[string]rundir.Metric // by the tags of latency.hlog
 	Measured                          map[string]float64       // by the names of model/capacity; what is not known is not in it
@@ -82,6 +86,7 @@ type Result struct {
 // Fill copies the result into a summary.
 func (r Result) Fill(s *rundir.Summary) {
 	s.WindowS, s.Offered, s.Started, s.Done, s.Censored = r.WindowS, r.Offered, r.Started, r.Done, r.Censored
+	s.Held = r.Held
 	s.Failed, s.Metrics, s.EffectiveAck, s.Generator, s.Processes = r.Failed, r.Metrics, r.EffectiveAck, r.Generator, r.Processes
 	if r.WindowS > 0 {
 		s.OfferedRate, s.AchievedRate = float64(r.Offered)/r.WindowS, float64(r.Done)/r.WindowS

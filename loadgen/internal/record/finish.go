@@ -31,7 +31,7 @@ func (r *Recorder) result() Result {
 	reconnects := sum(r.sends.reconnects)
 	r.sends.mu.Unlock()
 	res := Result{WindowS: time.Duration(r.to.Load() - r.from.Load()).Seconds(), Offered: win.offered, Started: win.started,
-		Done: win.done, Censored: win.censored, Failed: win.failed, Metrics: map[string]rundir.Metric{},
+		Done: win.done, Censored: win.censored, Held: win.held, Failed: win.failed, Metrics: map[string]rundir.Metric{},
 		Processes: append(r.procs.use(), r.peers.use()...), Reconnects: reconnects, WireRepeats: r.repeats.Load()}
 	for m := range numMetrics {
 		x := rundir.MetricOf(r.now.total[m])
@@ -48,6 +48,10 @@ func (r *Recorder) result() Result {
 	late := r.now.total[mLate]
 	res.Generator = r.self.use()
 	res.Generator.CPUCores += r.peers.cores()
+	r.backlog.use(&res.Generator, r.downRate())
+	if len(r.peers.use()) > 0 {
+		res.Generator.CPULimit = 0 // they may be on other machines
+	}
 	res.Generator.LateLimitMS = float64(r.cfg.LateLimit) / float64(time.Millisecond)
 	res.Generator.LateP50MS = float64(late.ValueAtPercentile(50)) / float64(time.Millisecond)
 	res.Generator.LateP99MS, res.Generator.LateMaxMS = res.Metrics[rundir.Late].P99, res.Metrics[rundir.Late].Max

@@ -41,8 +41,8 @@ type Aside struct{ Negative, OverRange, Censored int64 }
 
 // Sends is what became of sends.
 type Sends struct {
-	Offered, Started, Done, Censored int64
-	Failed                           map[string]int64 // by code
+	Offered, Started, Done, Censored, Held int64
+	Failed                                 map[string]int64 // by code
 }
 
 // Traffic counts by direction and type of frame.
@@ -77,6 +77,7 @@ func (r *Recorder) Cut(now time.Time, final bool) (Part, error) {
 	}
 	cur.growth(&p, r.now.before)
 	p.Generator = r.self.look(now, p.InWindow, rundir.GeneratorSecond{})
+	r.backlog.look(&p.Generator, p.InWindow)
 	p.Processes = r.procs.look(now, p.InWindow)
 	r.now.last, r.now.before = now, cur
 	return p, nil
@@ -99,11 +100,12 @@ func (c *cumulative) growth(p *Part, b cumulative) {
 }
 
 func (t tally) since(b tally) Sends {
-	return Sends{t.offered - b.offered, t.started - b.started, t.done - b.done, t.censored - b.censored, since(t.failed, b.failed)}
+	return Sends{t.offered - b.offered, t.started - b.started, t.done - b.done, t.censored - b.censored, t.held - b.held, since(t.failed, b.failed)}
 }
 
 func (t *tally) absorb(s Sends) {
 	t.offered, t.started, t.done, t.censored = t.offered+s.Offered, t.started+s.Started, t.done+s.Done, t.censored+s.Censored
+	t.held += s.Held
 	absorb(t.failed, s.Failed)
 }
 

@@ -85,7 +85,7 @@ func TestPartsAreAsOne(t *testing.T) {
 		want, got := finish(t, one), finish(t, merged)
 		for _, r := range []*Result{&want, &got} {
 			g := &r.Generator
-			g.CPUCores, g.GCPauseMaxMS, g.HeapMaxBytes, g.Goroutines = 0, 0, 0, 0
+			g.CPUCores, g.GCPauseMaxMS, g.HeapMaxBytes, g.Goroutines, g.CPULimit = 0, 0, 0, 0, 0
 			r.Processes = nil
 		}
 		if !reflect.DeepEqual(got, want) {

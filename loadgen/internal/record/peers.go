@@ -49,10 +49,11 @@ func (p *peers) add(part Part) {
 	}
 }
 
-// together is what several processes used in the same second: sums, and the longest pause.
+// together is what several processes used in the same second: sums, and the longest pause. A quota may be one for all.
 func together(a, b rundir.GeneratorSecond) rundir.GeneratorSecond {
 	return rundir.GeneratorSecond{CPUCores: a.CPUCores + b.CPUCores, GCPauseMaxMS: max(a.GCPauseMaxMS, b.GCPauseMaxMS),
-		GCCycles: a.GCCycles + b.GCCycles, Goroutines: a.Goroutines + b.Goroutines, HeapBytes: a.HeapBytes + b.HeapBytes}
+		GCCycles: a.GCCycles + b.GCCycles, Goroutines: a.Goroutines + b.Goroutines, HeapBytes: a.HeapBytes + b.HeapBytes,
+		ThrottledMS: max(a.ThrottledMS, b.ThrottledMS), Unread: unreadOf(a.Unread, b.Unread)}
 }
 
 // take gives what came since the last call.

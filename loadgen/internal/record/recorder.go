@@ -47,6 +47,7 @@ type Recorder struct {
 	sends   sendCounts
 	now     tick
 	self    self
+	backlog backlog
 	procs   procs
 	peers   peers
 	scrape  scraper
@@ -98,6 +99,7 @@ func New(cfg Config) *Recorder {
 	r.procs.init(cfg.Processes)
 	r.scrape = scraper{cfg: cfg, traffic: r.rowTraffic}
 	r.self.init()
+	r.backlog.init(cfg.Unread)
 	return r
 }
 
@@ -184,7 +186,7 @@ func (r *Recorder) Send(s sample.Send) {
 		r.record(s.Device, mIntended, s.Done.Sub(s.Intended), true)
 	case s.Code == "": // a refusal is no latency: it is counted by its code
 		r.record(s.Device, mIntended, s.Done.Sub(s.Intended), false)
-		r.record(s.Device, mService, s.Done.Sub(s.Start), false)
+		r.record(s.Device, mService, s.Done.Sub(max(s.Start, s.Written)), false)
 	}
 }
 

@@ -68,6 +68,7 @@ func (r *Recorder) Tick(now time.Time) error {
 	}
 	cur, late := r.read()
 	self := r.self.look(now, r.inWindow(clock.Now()), r.peers.take())
+	r.backlog.look(&self, r.inWindow(clock.Now()))
 	line := rundir.CounterLine{At: now, Seconds: now.Sub(r.now.last).Seconds(),
 		LateP99MS: rundir.MetricOf(late).P99, LateMaxMS: rundir.MetricOf(late).Max, Generator: self}
 	r.now.before.fill(&line, cur)
@@ -154,6 +155,7 @@ func (r *Recorder) read() (c cumulative, late *hdrhistogram.Histogram) {
 func (b *cumulative) fill(l *rundir.CounterLine, cur cumulative) {
 	l.Offered, l.Started = cur.sends.offered-b.sends.offered, cur.sends.started-b.sends.started
 	l.Done, l.Censored = cur.sends.done-b.sends.done, cur.sends.censored-b.sends.censored
+	l.Held = cur.sends.held - b.sends.held
 	l.Failed = since(cur.sends.failed, b.sends.failed)
 	l.OpsFailed = since(cur.opsFailed, b.opsFailed)
 	l.Reconnects = since(cur.reconnects, b.reconnects)

@@ -57,6 +57,7 @@ type Send struct {
 	Plan                  int64 // index in the arrival plan
 	Device, Conv          int32 // population indices
 	Intended, Start, Done clock.Time
+	Written               clock.Time // first written; later than Start if the device had no connection, or all its places in flight taken; 0 = never
 	Seq                   int64
 	MID                   string
 	BodyHash              uint64

@@ -31,6 +31,8 @@ type Gate struct {
 	// SyncDelay is how long a page is held back after it was read: what is pushed meanwhile overtakes it.
 	SyncDelay time.Duration
 	Silent    atomic.Bool // answers nothing from now on
+	// Before is called ahead of each request that comes over a WebSocket, and may hold it back; nil = nothing is.
+	Before func(t wire.Type)
 
 	mu       sync.Mutex
 	pop      *population.Population

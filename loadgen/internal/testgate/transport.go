@@ -19,6 +19,8 @@ func retryText(ms int) string { return fmt.Sprintf("retry_after_ms=%d", ms) }
 type Wire struct {
 	Gate  *Gate
 	Delay time.Duration // of replies and pushes
+	// Stalled says when the gate, which stands still now and then, goes on with what reaches it at a moment; nil = at once.
+	Stalled func(time.Time) time.Time
 }
 
 // Proves implements protocol.Wire: what our own wire proves.
@@ -29,7 +31,7 @@ func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &memConn{delay: w.Delay, more: make(chan struct{}, 1), over: make(chan struct{})}
+	c := &memConn{delay: w.Delay, stalled: w.Stalled, more: make(chan struct{}, 1), over: make(chan struct{})}
 	c.s = &Session{gate: w.Gate, open: map[string]bool{}, out: c.push, end: func(code int, reason string) {
 		c.finish(protocol.NewCloseError(code, reason))
 	}}
@@ -44,12 +46,15 @@ type timed struct {
 type memConn struct {
 	s     *Session
 	delay time.Duration
-	mu    sync.Mutex
-	in    []timed       // on its way to the device
-	more  chan struct{} // something is in
-	once  sync.Once
-	over  chan struct{}
-	why   error
+
+	stalled func(time.Time) time.Time
+
+	mu   sync.Mutex
+	in   []timed       // on its way to the device
+	more chan struct{} // something is in
+	once sync.Once
+	over chan struct{}
+	why  error
 }
 
 func (c *memConn) finish(err error) {
@@ -62,8 +67,12 @@ func (c *memConn) finish(err error) {
 func (c *memConn) push(f *wire.Frame) {
 	var p protocol.Frame
 	protocol.FromGateway(&p, f, len(wire.AppendFrame(nil, f)))
+	at := time.Now()
+	if c.stalled != nil {
+		at = c.stalled(at)
+	}
 	c.mu.Lock()
-	c.in = append(c.in, timed{time.Now().Add(c.delay), p})
+	c.in = append(c.in, timed{at.Add(c.delay), p})
 	c.mu.Unlock()
 	select {
 	case c.more <- struct{}{}:
@@ -142,6 +151,9 @@ func (g *Gate) Handler() http.Handler {
 			if err := wire.DecodeRequest(p, &req); err != nil {
 				s.end(wire.CloseProtocol.Code, err.Error())
 				return
+			}
+			if g.Before != nil {
+				g.Before(req.T)
 			}
 			s.request(req)
 		}

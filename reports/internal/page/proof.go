@@ -85,6 +85,9 @@ func (b *builder) generator() section {
 		{"sends later than the limit, or never started", num(100 * g.LateShare), "%"},
 		{"samples dropped (any makes the run invalid)", count(g.Dropped), "samples"},
 		{"processor, mean", num(g.CPUCores), "cores"}, {"longest garbage collection pause", num(g.GCPauseMaxMS), "ms"},
+		{"processors that it may use", known(g.CPULimit), "cores"},
+		{"held up by a CPU quota", num(100 * g.ThrottledShare), "% of the window"},
+		{"received bytes lay unread, mean", optional(g.UnreadMeanMS, num), "ms"}, {"most that lay unread in a socket", count(g.UnreadMaxBytes), "B"},
 		{"heap, max", num(float64(g.HeapMaxBytes) / (1 << 20)), "MiB"}, {"goroutines, max", count(g.Goroutines), "1"},
 	} {
 		t.Rows = append(t.Rows, cells(f[0], f[1], f[2]))
@@ -107,6 +110,14 @@ func (b *builder) generator() section {
 		out.Blocks = append(out.Blocks, block{List: []string{"connections that ended, by close code (0 = broken): " + codes(closes)}})
 	}
 	return out
+}
+
+// known is a figure whose 0 means that nobody knows it.
+func known(v float64) string {
+	if v == 0 {
+		return none
+	}
+	return num(v)
 }
 
 func (b *builder) environment() section {
