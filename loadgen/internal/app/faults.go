@@ -38,7 +38,7 @@ type injector struct {
 	faults    []scenario.Fault
 	gateways  int
 	drain     time.Duration // the gateways' -drain
-	stack     mishaps // nil against a target
+	stack     mishaps       // nil against a target
 	devices   handset
 	env       []string // of commands
 	event     func(name, detail string)

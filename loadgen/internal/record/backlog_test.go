@@ -32,6 +32,7 @@ func TestUnreadByLittle(t *testing.T) {
 	if g.Unread == nil || *g.Unread != (rundir.Unread{Sockets: 40, Bytes: 16000, MaxBytes: 900}) {
 		t.Errorf("a second says %+v", g.Unread)
 	}
+	g = rundir.GeneratorSecond{}
 	r.backlog.look(&g, true)
 	g = rundir.GeneratorSecond{}
 	r.backlog.look(&g, true)
