@@ -175,7 +175,8 @@ func (r *renderer) predictions(list []Prediction) {
 	}
 	rows := [][]string{{"figure", "unit", "predicted", "95 % interval", "planned", "measured", "error", "plan error"}}
 	for _, p := range list {
-		rows = append(rows, []string{p.Name, p.Unit, figure(p.Predicted), figure(p.Low) + "–" + figure(p.High),
+		predicted, interval := p.predicted()
+		rows = append(rows, []string{p.Name, p.Unit, predicted, interval,
 			optional(p.Planned, figure), optional(p.Measured, figure), optional(p.Error, percent), optional(p.PlanError, percent)})
 	}
 	r.line("## Predicted, measured, error\n")
@@ -191,10 +192,19 @@ func (r *renderer) predictions(list []Prediction) {
 		if long := name + " " + p.Unit; p.Unit != "1/s" && len(long) <= len("deliveries_per_message") {
 			name = long
 		}
-		short = append(short, []string{name, figure(p.Predicted), optional(p.Planned, figure), optional(p.Measured, figure),
+		predicted, _ := p.predicted()
+		short = append(short, []string{name, predicted, optional(p.Planned, figure), optional(p.Measured, figure),
 			optional(p.Error, bare), optional(p.PlanError, bare)})
 	}
 	r.table(short, "lrrrrr")
+}
+
+// predicted is the prediction and its interval, as a person reads them.
+func (p Prediction) predicted() (value, interval string) {
+	if p.NotPredicted {
+		return "not predicted", ""
+	}
+	return figure(p.Predicted), figure(p.Low) + "–" + figure(p.High)
 }
 
 func (r *renderer) health(g Generator, list []ProcessUse) {

@@ -81,16 +81,18 @@ const (
 // Prediction is one row of "predicted, measured, error". Errors are signed fractions: measured ÷ predicted − 1 and
 // measured ÷ planned − 1. nil = not known.
 type Prediction struct {
-	Name      string   `json:"name"`
-	Unit      string   `json:"unit"`
-	Predicted float64  `json:"predicted"`
-	Low       float64  `json:"low"` // 95 % interval of the model
-	High      float64  `json:"high"`
-	Planned   *float64 `json:"planned"` // what the realised arrivals and population ask for; counted again after the run with its mean latencies
-	Measured  *float64 `json:"measured"`
-	Error     *float64 `json:"error"`
-	PlanError *float64 `json:"plan_error"`
-	Note      string   `json:"note,omitempty"`
+	Name      string  `json:"name"`
+	Unit      string  `json:"unit"`
+	Predicted float64 `json:"predicted"`
+	Low       float64 `json:"low"` // 95 % interval of the model
+	High      float64 `json:"high"`
+	// NotPredicted: the model does not describe this of such a scenario; Predicted, Low and High are 0 and mean nothing.
+	NotPredicted bool     `json:"not_predicted,omitempty"`
+	Planned      *float64 `json:"planned"` // what the realised arrivals and population ask for; counted again after the run with its mean latencies
+	Measured     *float64 `json:"measured"`
+	Error        *float64 `json:"error"`
+	PlanError    *float64 `json:"plan_error"`
+	Note         string   `json:"note,omitempty"`
 }
 
 // WithMeasured fills in Measured and both errors.

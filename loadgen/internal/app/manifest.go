@@ -72,12 +72,13 @@ func thisHost() rundir.Host {
 
 // modelNumbers are the scenario's inputs of the capacity table, by the symbols of the model.
 func modelNumbers(sc *scenario.Scenario) map[string]float64 {
-	rate := float64(sc.Load.GroupRate + sc.Load.DirectRate)
+	rate := float64(sc.Load.GroupRate+sc.Load.DirectRate) * modelFactor(sc)
+	kind, _ := modelKind(sc)
 	devices := float64(sc.Population.Users + sc.Population.TwoDeviceUsers)
-	m := map[string]float64{"M": rate, "N": float64(sc.Population.GroupSize), "d": devices / float64(sc.Population.Users),
+	m := map[string]float64{"M": rate, "N": float64(kind.Size), "d": devices / float64(sc.Population.Users),
 		"p": float64(sc.Population.ConnectedDevices) / devices, "r": sc.Devices.Loss, "k": float64(sc.Devices.AckEvery)}
 	if rate > 0 {
-		m["g"] = float64(sc.Load.GroupRate) / rate
+		m["g"] = float64(sc.Load.GroupRate) / float64(sc.Load.GroupRate+sc.Load.DirectRate)
 	}
 	return m
 }

@@ -31,12 +31,14 @@ func timing(sc *scenario.Scenario) population.Timing {
 
 // modelInputs are the rules of a scenario in the model's terms. Lengths of ids come from the population.
 func modelInputs(sc *scenario.Scenario, pop *population.Population) capacity.RunInputs {
+	factor := modelFactor(sc)
+	kind, _ := modelKind(sc)
 	in := capacity.RunInputs{
-		GroupRate: capacity.PerSecond(sc.Load.GroupRate), DirectRate: capacity.PerSecond(sc.Load.DirectRate),
+		GroupRate: capacity.PerSecond(float64(sc.Load.GroupRate) * factor), DirectRate: capacity.PerSecond(float64(sc.Load.DirectRate) * factor),
 		Users: sc.Population.Users, TwoDeviceUsers: sc.Population.TwoDeviceUsers, ConnectedDevices: sc.Population.ConnectedDevices,
-		GroupSize:    sc.Population.GroupSize,
+		GroupSize:    kind.Size,
 		ActiveGroups: sc.Load.ActiveGroups, ActiveDirects: sc.Load.ActiveDirects, Burst: sc.Load.Burst,
-		Mode: capacity.Mode(sc.Delivery.Mode), HintAbove: sc.Delivery.HintAbove, Reading: capacity.Share(sc.Devices.ReadingShare),
+		Mode: capacity.Mode(kind.Mode), HintAbove: sc.Delivery.HintAbove, Reading: capacity.Share(*kind.ReadingShare),
 		HintWindow: capacity.Seconds(sc.Delivery.HintWindow.Seconds()),
 		AckEvery:   sc.Devices.AckEvery, AckDelay: capacity.Seconds(sc.Devices.AckDelay.Seconds()), Loss: capacity.Share(sc.Devices.Loss),
 		Grace: capacity.Seconds(sc.Server.Grace.Seconds()), Sweep: capacity.Seconds(sc.Server.Sweep.Seconds()),
@@ -69,7 +71,7 @@ func predict(sc *scenario.Scenario, pop *population.Population, plan *population
 		if v, ok := expected.Figures[f.Name]; ok {
 			p.Planned = &v
 		}
-		out.Predictions = append(out.Predictions, p)
+		out.Predictions = append(out.Predictions, onlyModelled(sc, p))
 	}
 	return out, expected, nil
 }

@@ -246,7 +246,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 // reads says whether a device follows a conversation: always if it is pushed, by the devices' own decision if it is hinted.
 func (r *runner) reads(device, conv int32) bool {
 	c, sc := &r.pop.Convs[conv], r.scenario
-	return !sc.Hinted(c.Mode, len(c.Members)) || behavior.Reads(sc.Seed, device, conv, sc.Devices.ReadingShare)
+	return !sc.Hinted(c.Mode, len(c.Members)) || behavior.Reads(sc.Seed, device, conv, c.ReadBy(sc.Devices.ReadingShare))
 }
 
 // profileFile makes the file of a CPU profile before anything is started; nil without one.
@@ -281,7 +281,7 @@ func (r *runner) driverConfig() driver.Config {
 		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
-		BodySize: func(int64) int { return sc.Load.BodyBytes }, Device: deviceConfig(sc),
+		BodySize: r.plan.BodySize, Device: deviceConfig(sc),
 		ConnectRate: float64(sc.Devices.ConnectRate),
 		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
 		LostAfter: r.lostAfter(),

@@ -113,7 +113,8 @@ func (d *Device) convIndex(slot int) int32 { return d.g.pop.Users[d.user].Convs[
 
 // reads says whether this device follows hints of the conversation.
 func (d *Device) reads(slot int) bool {
-	return !d.convs[slot].pull || behavior.Reads(d.g.cfg.Seed, d.index, d.convIndex(slot), d.g.cfg.ReadingShare)
+	ci := d.convIndex(slot)
+	return !d.convs[slot].pull || behavior.Reads(d.g.cfg.Seed, d.index, ci, d.g.pop.Convs[ci].ReadBy(d.g.cfg.ReadingShare))
 }
 
 // life keeps the device connected until ctx ends or the gateway says that it must not come back. It comes back to the

@@ -26,15 +26,28 @@ func Build(s *scenario.Scenario, seed uint64, namespace string) (*Population, er
 	}
 	p := &Population{Namespace: namespace}
 	p.addUsers(s.Population, seed)
-	groups := newSource(seed, "groups")
-	for i, members := range regularGroups(&groups, s.Population) {
-		p.addConv("g", i+1, "group", string(s.Delivery.Mode), members)
-	}
+	p.addGroups(s, seed)
 	directs := newSource(seed, "directs")
 	for i, pair := range regularPairs(&directs, s.Population.Users, s.Population.DirectsPerUser) {
 		p.addConv("p", i+1, "direct", string(scenario.Push), pair[:])
 	}
 	return p, nil
+}
+
+// addGroups makes the groups of each kind, each from a stream of its own. Their numbers go on from kind to kind.
+func (p *Population) addGroups(s *scenario.Scenario, seed uint64) {
+	label, number := "groups", 0
+	for i, k := range s.GroupKinds() {
+		src := newSource(seed, label)
+		for _, members := range regularGroups(&src, s.Population.Users, k.Size, k.Count) {
+			number++
+			c := p.addConv("g", number, "group", string(k.Mode), members)
+			if *k.ReadingShare != s.Devices.ReadingShare {
+				p.Convs[c].Reading = k.ReadingShare
+			}
+		}
+		label = fmt.Sprintf("groups %d", i+1)
+	}
 }
 
 func (p *Population) addUsers(spec scenario.Population, seed uint64) {
@@ -62,30 +75,30 @@ func (p *Population) addUsers(spec scenario.Population, seed uint64) {
 	}
 }
 
-// addConv appends the number-th conversation of its kind.
-func (p *Population) addConv(letter string, number int, kind, mode string, members []int32) {
+// addConv appends the number-th conversation of its kind and gives its index.
+func (p *Population) addConv(letter string, number int, kind, mode string, members []int32) int32 {
 	c := int32(len(p.Convs))
 	p.Convs = append(p.Convs, Conv{ID: fmt.Sprintf("%s-%s%05d", p.Namespace, letter, number), Kind: kind, Mode: mode, Members: members})
 	for _, m := range members {
 		p.Users[m].Convs = append(p.Users[m].Convs, c)
 	}
+	return c
 }
 
-// regularGroups assigns users to groups: GroupsPerUser random permutations of the users, one after the other, cut into
-// groups. A group that spans two permutations could hold a user twice, so the second permutation's head is first
-// cleared of the users who already sit in that group.
-func regularGroups(src *source, spec scenario.Population) [][]int32 {
-	size := spec.GroupSize
-	seats := make([]int32, 0, spec.Users*spec.GroupsPerUser)
-	for range spec.GroupsPerUser {
-		perm := src.permutation(spec.Users)
+// regularGroups assigns users to count groups: random permutations of the users, one after the other, cut into groups, so
+// that nobody sits in two groups more than another. A group that spans two permutations could hold a user twice, so the
+// second permutation's head is first cleared of the users who already sit in that group.
+func regularGroups(src *source, users, size, count int) [][]int32 {
+	seats := make([]int32, 0, size*count+users)
+	for len(seats) < size*count {
+		perm := src.permutation(users)
 		if taken := len(seats) % size; taken > 0 {
 			clearHead(perm, size-taken, seats[len(seats)-taken:])
 		}
 		seats = append(seats, perm...)
 	}
-	groups := make([][]int32, 0, len(seats)/size)
-	for i := 0; i < len(seats); i += size {
+	groups := make([][]int32, 0, count)
+	for i := 0; i < size*count; i += size {
 		groups = append(groups, seats[i:i+size:i+size])
 	}
 	return groups

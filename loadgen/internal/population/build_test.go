@@ -224,6 +224,7 @@ func TestArrivalsKeepTheRules(t *testing.T) {
 		s.Phases = scenario.Phases{Warmup: time.Second, Measure: 3 * time.Second, Tail: time.Second, Settle: time.Second}
 		s.Population.ConnectedDevices = s.Population.Users + s.Population.TwoDeviceUsers
 		s.Load.GroupRate, s.Load.DirectRate, s.Load.Burst = 100, 150, rapid.IntRange(1, 5).Draw(t, "burst")
+		drawShape(t, s)
 		seed := rapid.Uint64().Draw(t, "seed")
 		pop, err := Build(s, seed, "ns")
 		if err != nil {

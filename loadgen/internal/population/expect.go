@@ -41,7 +41,7 @@ const phases = 8
 func (p *Plan) Expect(ridBytes int, timing Timing) Expected {
 	f := &forecast{plan: p, timing: timing, from: p.s.Phases.Warmup, to: p.s.Phases.Warmup + p.s.Phases.Measure,
 		heads: make([]int32, len(p.pop.Convs)), live: map[int32]*talk{}, rid: strings.Repeat("0", ridBytes),
-		body: strings.Repeat("x", p.s.Load.BodyBytes), mid: strings.Repeat("0", 36)}
+		body: strings.Repeat("x", p.bodies.most()), mid: strings.Repeat("0", 36)}
 	var total int64
 	settled := time.Duration(0)
 	for arrivals := p.Arrivals(); ; total++ {
@@ -117,7 +117,7 @@ func (f *forecast) talk(conv int32, now time.Duration) *talk {
 		c := &f.plan.pop.Convs[conv]
 		t = &talk{conv: conv, swept: !f.plan.s.Hinted(c.Mode, len(c.Members))}
 		for _, d := range f.plan.pop.connected(nil, conv) {
-			t.pairs = append(t.pairs, newPair(d, t.swept || behavior.Reads(f.plan.seed, d, conv, f.plan.s.Devices.ReadingShare)))
+			t.pairs = append(t.pairs, newPair(d, t.swept || behavior.Reads(f.plan.seed, d, conv, c.ReadBy(f.plan.s.Devices.ReadingShare))))
 		}
 		f.live[conv] = t
 	}
@@ -133,7 +133,7 @@ func (f *forecast) message(a Arrival) {
 	conv := &f.plan.pop.Convs[a.Conv]
 	f.heads[a.Conv]++
 	t.head = int64(len(conv.Members)) + int64(f.heads[a.Conv])
-	ev := wire.Event{Conv: conv.ID, Seq: t.head, Kind: "msg", MID: f.mid, CMID: a.CMID, Body: f.body,
+	ev := wire.Event{Conv: conv.ID, Seq: t.head, Kind: "msg", MID: f.mid, CMID: a.CMID, Body: f.body[:f.plan.BodySize(a.Index)],
 		Sender: f.plan.pop.Users[f.plan.pop.Devices[a.Device].User].ID, At: 1_700_000_000_000}
 	frame := f.size(&wire.Frame{T: wire.TEvent, Ev: ev})
 	item := entry{at: a.At, seq: t.head, bytes: frame - len(`{"t":"event","ev":}`)}

@@ -34,6 +34,7 @@ func TestExpectCountsAsBruteForceDoes(t *testing.T) {
 		s.Delivery.HintAbove = rapid.SampledFrom([]int{0, 3, 200}).Draw(t, "hint above")
 		s.Delivery.OpenOnlyAbove = rapid.SampledFrom([]int{0, max(4, s.Delivery.HintAbove), 1000}).Draw(t, "open only above")
 		s.Devices.ReadingShare = rapid.SampledFrom([]float64{0, 0.5, 1}).Draw(t, "reading share")
+		drawShape(t, s)
 		ms := func(most int, name string) time.Duration {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Millisecond
 		}
@@ -88,7 +89,7 @@ func bruteForce(p *Plan, ridBytes int, timing Timing) Expected {
 		c := p.pop.Convs[a.Conv]
 		seq := int64(len(c.Members) + len(logs[a.Conv]) + 1)
 		logs[a.Conv] = append(logs[a.Conv], message{a, seq, wire.Event{Conv: c.ID, Seq: seq, Kind: "msg", MID: a.CMID, CMID: a.CMID,
-			Sender: p.pop.Users[p.pop.Devices[a.Device].User].ID, Body: strings.Repeat("b", p.s.Load.BodyBytes), At: 1_800_000_000_123}})
+			Sender: p.pop.Users[p.pop.Devices[a.Device].User].ID, Body: strings.Repeat("b", p.BodySize(a.Index)), At: 1_800_000_000_123}})
 		if b.within(a.At) {
 			window++
 			b.down("sent", a.At, wire.Frame{T: wire.TSent, RID: b.rid, Conv: c.ID, Seq: seq, MID: a.CMID, Epoch: 1})
@@ -140,7 +141,7 @@ func (b *brute) pair(conv, device int32, log []message, offset time.Duration) {
 	s := b.plan.s
 	members := len(b.plan.pop.Convs[conv].Members)
 	hinted := b.plan.pop.Convs[conv].Mode == "pull" || (s.Delivery.HintAbove > 0 && members > s.Delivery.HintAbove)
-	reads := behavior.Reads(b.plan.seed, device, conv, s.Devices.ReadingShare)
+	reads := behavior.Reads(b.plan.seed, device, conv, b.plan.pop.Convs[conv].ReadBy(s.Devices.ReadingShare))
 	told := s.Delivery.OpenOnlyAbove == 0 || members <= s.Delivery.OpenOnlyAbove || reads
 
 	ackAt, pullAt, syncAt, quiet := never, never, never, time.Duration(0)

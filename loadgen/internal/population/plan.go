@@ -11,8 +11,7 @@ import (
 	"imbench/loadgen/internal/scenario"
 )
 
-// Plan is everything that will be sent in a run: two independent Poisson streams over active sets of conversations,
-// from a seed. It is immutable and may be walked any number of times, by several goroutines at once, each with an
+// Plan is everything that will be sent in a run: two independent streams over active sets of conversations, from a seed. It is immutable and may be walked any number of times, by several goroutines at once, each with an
 // Arrivals of its own.
 //
 // A conversation enters an active set with probability proportional to its connected devices, speaks Burst messages and
@@ -22,6 +21,8 @@ type Plan struct {
 	pop     *Population
 	s       *scenario.Scenario
 	seed    uint64
+	ramp    ramp
+	bodies  bodies
 	streams [2]streamPlan
 }
 
@@ -38,7 +39,7 @@ type streamPlan struct {
 // The error is for an active set that the population cannot fill: entering needs one conversation with a connected
 // device more than the set holds.
 func NewPlan(pop *Population, s *scenario.Scenario, seed uint64) (*Plan, error) {
-	p := &Plan{pop: pop, s: s, seed: seed}
+	p := &Plan{pop: pop, s: s, seed: seed, ramp: newRamp(s.Load), bodies: newBodies(s.Load, seed)}
 	p.streams[0] = streamPlan{name: "group", rate: float64(s.Load.GroupRate), active: s.Load.ActiveGroups}
 	p.streams[1] = streamPlan{name: "direct", rate: float64(s.Load.DirectRate), active: s.Load.ActiveDirects}
 	for i := range p.streams {
@@ -128,8 +129,9 @@ func (a *arrivals) Next() (Arrival, bool) {
 	return arrival, true
 }
 
-// stream is one Poisson stream with its active set.
+// stream is one stream with its active set.
 type stream struct {
+	even bool // at equal distances, else Poisson
 	plan *streamPlan
 	src  source
 	at   float64 // seconds: when its next message is due
@@ -157,7 +159,11 @@ func (st *stream) start(p *Plan, plan *streamPlan) {
 		st.enter(p, &st.set[i])
 		st.set[i].left -= st.src.below(p.s.Load.Burst)
 	}
-	st.at = st.src.exponential() / plan.rate
+	work := st.src.exponential()
+	if st.even = p.s.Load.Arrivals == scenario.Even; st.even {
+		work = 0.5
+	}
+	st.at = p.ramp.after(0, work/plan.rate)
 }
 
 // speak gives the stream's due message its conversation and sender, and draws the time of the next.
@@ -168,7 +174,11 @@ func (st *stream) speak(p *Plan) (conv, device int32) {
 		st.enter(p, sl)
 		delete(st.in, conv)
 	}
-	st.at += st.src.exponential() / st.plan.rate
+	work := 1.0
+	if !st.even {
+		work = st.src.exponential()
+	}
+	st.at = p.ramp.after(st.at, work/st.plan.rate)
 	return conv, device
 }
 

@@ -36,6 +36,17 @@ type Conv struct {
 	Kind    string // direct, group
 	Mode    string // push, pull
 	Members []int32
+	// Reading is the share of devices that answer a hint of it with a sync; nil = as devices do elsewhere.
+	Reading *float64
+}
+
+// ReadBy is the share of devices that answer a hint of the conversation with a sync; elsewhere is what holds for those
+// that say nothing of it.
+func (c *Conv) ReadBy(elsewhere float64) float64 {
+	if c.Reading != nil {
+		return *c.Reading
+	}
+	return elsewhere
 }
 
 // Arrival is one message of the plan: At after the load began, Device sends to Conv.

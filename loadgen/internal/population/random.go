@@ -36,9 +36,11 @@ func (s *source) below(n int) int {
 
 // exponential draws from the exponential distribution with mean 1.
 func (s *source) exponential() float64 {
-	u := (float64(s.next()>>11) + 0.5) / (1 << 53) // in (0, 1)
-	return -math.Log(u)
+	return -math.Log(s.unit())
 }
+
+// unit is an even draw from (0, 1).
+func (s *source) unit() float64 { return (float64(s.next()>>11) + 0.5) / (1 << 53) }
 
 // shuffle puts the slice into an even random order.
 func shuffle[T any](s *source, x []T) {

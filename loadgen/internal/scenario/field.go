@@ -134,6 +134,10 @@ func parseRate(text string) (Rate, error) {
 // number is a numeric field's value, in the unit in which its bounds compare; ok is false for other types.
 func number(v reflect.Value) (x float64, ok bool) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return number(v.Elem())
+		}
 	case reflect.Int, reflect.Int64:
 		return float64(v.Int()), true
 	case reflect.Float64:
@@ -144,6 +148,15 @@ func number(v reflect.Value) (x float64, ok bool) {
 
 // outside says in words which bound of its tags the value breaks; empty if none.
 func (f field) outside(v reflect.Value) string {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return ""
+		}
+		v = v.Elem()
+	}
+	if _, given := f.Tag.Lookup("default"); !given && v.Kind() == reflect.String && v.String() == "" {
+		return "" // absent, and it may be
+	}
 	if enum := f.Tag.Get("enum"); enum != "" && !contains(strings.Split(enum, ","), v.String()) {
 		return fmt.Sprintf("must be one of %[2]s, and is %[1]q", v.String(), strings.ReplaceAll(enum, ",", ", "))
 	}
@@ -156,7 +169,7 @@ func (f field) outside(v reflect.Value) string {
 		if !ok {
 			return 0, "", false
 		}
-		b := reflect.New(f.Type).Elem()
+		b := reflect.New(v.Type()).Elem()
 		if err := setScalar(b, text); err != nil {
 			panic(fmt.Sprintf("%s of %s: %v", tag, f.name, err))
 		}

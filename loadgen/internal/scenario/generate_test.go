@@ -64,6 +64,18 @@ func schemaOf(t reflect.Type) map[string]any {
 		m := object(t)
 		m["required"] = []string{"at", "do"}
 		return m
+	case t == reflect.TypeFor[GroupKind]():
+		m := object(t)
+		m["required"] = []string{"size"}
+		return m
+	case t == reflect.TypeFor[Body]():
+		m := object(t)
+		m["required"] = []string{"bytes"}
+		return m
+	case t == reflect.TypeFor[Stage]():
+		m := object(t)
+		m["required"] = []string{"for"}
+		return m
 	case t.Kind() == reflect.Struct:
 		return object(t)
 	case t.Kind() == reflect.Slice:

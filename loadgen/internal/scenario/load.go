@@ -77,6 +77,9 @@ func parse(file source, set ...string) (*Scenario, error) {
 			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
 		} else {
 			at, given := d.at[i.path]
+			if item := strings.LastIndexByte(i.path, ']'); !given && item > 0 {
+				at, given = d.at[i.path[:item+1]] // what an item of a list lacks
+			}
 			if !given {
 				at.file = file.name
 			}

@@ -37,10 +37,10 @@ func TestBaselineIsTheDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Population != (Population{Users: 9000, TwoDeviceUsers: 5400, ConnectedDevices: 5040, GroupsPerUser: 5, GroupSize: 30, DirectsPerUser: 10}) {
+	if !reflect.DeepEqual(s.Population, Population{Users: 9000, TwoDeviceUsers: 5400, ConnectedDevices: 5040, GroupsPerUser: 5, GroupSize: 30, DirectsPerUser: 10}) {
 		t.Errorf("population %+v", s.Population)
 	}
-	if s.Load != (Traffic{GroupRate: 500, DirectRate: 750, ActiveGroups: 250, ActiveDirects: 375, Burst: 16, BodyBytes: 200}) {
+	if !reflect.DeepEqual(s.Load, Traffic{GroupRate: 500, DirectRate: 750, Arrivals: Poisson, ActiveGroups: 250, ActiveDirects: 375, Burst: 16, BodyBytes: 200}) {
 		t.Errorf("load %+v", s.Load)
 	}
 	if s.Phases != (Phases{Warmup: 20 * time.Second, Measure: time.Minute, Tail: 5 * time.Second, Settle: 15 * time.Second}) {

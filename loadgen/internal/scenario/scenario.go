@@ -38,22 +38,26 @@ type Scenario struct {
 
 // Population says who exists. Counts are exact, which users and devices they fall on follows from the seed.
 type Population struct {
-	Users            int `yaml:"users" unit:"users" default:"9000" min:"2" max:"1000000" doc:"users in all"`
-	TwoDeviceUsers   int `yaml:"two_device_users" unit:"users" default:"5400" min:"0" doc:"users with two devices; the others have one"`
-	ConnectedDevices int `yaml:"connected_devices" unit:"devices" default:"5040" min:"1" doc:"devices that the run connects"`
-	GroupsPerUser    int `yaml:"groups_per_user" unit:"groups" default:"5" min:"0" max:"1000" doc:"groups that each user belongs to"`
-	GroupSize        int `yaml:"group_size" unit:"users" default:"30" min:"2" max:"1000" doc:"members of each group"`
-	DirectsPerUser   int `yaml:"directs_per_user" unit:"chats" default:"10" min:"0" max:"1000" doc:"direct chats of each user, each with another peer"`
+	Users            int         `yaml:"users" unit:"users" default:"9000" min:"2" max:"1000000" doc:"users in all"`
+	TwoDeviceUsers   int         `yaml:"two_device_users" unit:"users" default:"5400" min:"0" doc:"users with two devices; the others have one"`
+	ConnectedDevices int         `yaml:"connected_devices" unit:"devices" default:"5040" min:"1" doc:"devices that the run connects"`
+	GroupsPerUser    int         `yaml:"groups_per_user" unit:"groups" default:"5" min:"0" max:"1000" doc:"groups that each user belongs to"`
+	GroupSize        int         `yaml:"group_size" unit:"users" default:"30" min:"2" max:"1000" doc:"members of each group"`
+	Groups           []GroupKind `yaml:"groups" doc:"groups of other sizes, modes and reading shares, beside those of groups_per_user; lists what each kind is"`
+	DirectsPerUser   int         `yaml:"directs_per_user" unit:"chats" default:"10" min:"0" max:"1000" doc:"direct chats of each user, each with another peer"`
 }
 
-// Traffic says what is sent: two independent Poisson streams over active sets of conversations.
+// Traffic says what is sent: two independent streams over active sets of conversations.
 type Traffic struct {
-	GroupRate     Rate `yaml:"group_rate" unit:"messages/s" default:"500/s" min:"0" max:"1000000" doc:"messages to groups, a Poisson stream"`
-	DirectRate    Rate `yaml:"direct_rate" unit:"messages/s" default:"750/s" min:"0" max:"1000000" doc:"messages to direct chats, a Poisson stream"`
-	ActiveGroups  int  `yaml:"active_groups" unit:"groups" default:"250" min:"0" doc:"groups that speak at the same time"`
-	ActiveDirects int  `yaml:"active_directs" unit:"chats" default:"375" min:"0" doc:"direct chats that speak at the same time"`
-	Burst         int  `yaml:"burst" unit:"messages" default:"16" min:"1" max:"1000000" doc:"messages after which a conversation leaves its active set and another enters"`
-	BodyBytes     int  `yaml:"body_bytes" unit:"bytes" default:"200" min:"47" max:"8192" doc:"size of a message body; the first 47 bytes say which message it is"`
+	GroupRate     Rate     `yaml:"group_rate" unit:"messages/s" default:"500/s" min:"0" max:"1000000" doc:"messages to groups"`
+	DirectRate    Rate     `yaml:"direct_rate" unit:"messages/s" default:"750/s" min:"0" max:"1000000" doc:"messages to direct chats"`
+	Arrivals      Arrivals `yaml:"arrivals" default:"poisson" enum:"poisson,even" doc:"how the messages of each stream follow one another: independently, or at equal distances"`
+	Stages        []Stage  `yaml:"stages" doc:"how the rates change over the run, one stage after the other; after the last the factor stays"`
+	ActiveGroups  int      `yaml:"active_groups" unit:"groups" default:"250" min:"0" doc:"groups that speak at the same time"`
+	ActiveDirects int      `yaml:"active_directs" unit:"chats" default:"375" min:"0" doc:"direct chats that speak at the same time"`
+	Burst         int      `yaml:"burst" unit:"messages" default:"16" min:"1" max:"1000000" doc:"messages after which a conversation leaves its active set and another enters"`
+	BodyBytes     int      `yaml:"body_bytes" unit:"bytes" default:"200" min:"47" max:"8192" doc:"size of a message body; the first 47 bytes say which message it is"`
+	Bodies        []Body   `yaml:"bodies" doc:"kinds of bodies of several sizes, in place of body_bytes"`
 }
 
 // Mode is how group events reach devices.

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // issue is a problem of a value, named by the field's path.
@@ -42,8 +44,11 @@ func (s *Scenario) issues(whole bool) []issue {
 	if len(list) > 0 || !whole {
 		return list
 	}
-	for _, check := range fit {
-		if message := check.wrong(s); message != "" {
+	for _, check := range slices.Concat(fit, shapeFits) {
+		message := check.wrong(s)
+		if item, rest, of := strings.Cut(message, "]: "); of && strings.HasPrefix(item, "[") { // one of a list's items
+			list = append(list, issue{check.path + item + "]", rest})
+		} else if message != "" {
 			list = append(list, issue{check.path, message})
 		}
 	}
@@ -64,6 +69,12 @@ func ranges(v reflect.Value, path string) []issue {
 		p := join(path, f.name)
 		if isSection(f.Type) {
 			list = append(list, ranges(v.FieldByIndex(f.Index), p)...)
+		} else if items := v.FieldByIndex(f.Index); f.Type.Kind() == reflect.Slice && isSection(f.Type.Elem()) {
+			for i := range items.Len() {
+				if f.Type.Elem() != reflect.TypeFor[Fault]() { // faultIssues has those
+					list = append(list, ranges(items.Index(i), fmt.Sprintf("%s[%d]", p, i))...)
+				}
+			}
 		} else if message := f.outside(v.FieldByIndex(f.Index)); message != "" {
 			list = append(list, issue{p, message})
 		}
@@ -73,11 +84,13 @@ func ranges(v reflect.Value, path string) []issue {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// fit says how fields must fit together. Each check returns what is wrong, or nothing.
-var fit = []struct {
+// check says how fields must fit together: it returns what is wrong, or nothing.
+type check struct {
 	path  string
 	wrong func(*Scenario) string
-}{
+}
+
+var fit = []check{
 	{"name", func(s *Scenario) string {
 		return when(!nameForm.MatchString(s.Name), "%q is not 1 to 64 letters, digits, dots, dashes and underscores (it names the run directory)", s.Name)
 	}},
@@ -115,11 +128,10 @@ var fit = []struct {
 			p.Users, p.DirectsPerUser)
 	}},
 	{"load.group_rate", func(s *Scenario) string {
-		return when(s.Load.GroupRate == 0 && s.Load.DirectRate == 0, "neither groups nor direct chats send anything")
+		return when(s.Load.GroupRate == 0 && s.Load.DirectRate == 0, "neither groups nor direct chats send anything: one of load.group_rate and load.direct_rate must be above 0")
 	}},
 	{"load.active_groups", func(s *Scenario) string {
-		p := s.Population
-		return activeFits("group", s.Load.GroupRate, s.Load.ActiveGroups, p.Users*p.GroupsPerUser/p.GroupSize)
+		return activeFits("group", s.Load.GroupRate, s.Load.ActiveGroups, s.groups())
 	}},
 	{"load.active_directs", func(s *Scenario) string {
 		p := s.Population

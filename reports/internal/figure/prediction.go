@@ -23,7 +23,7 @@ func PredictionErrors(list []rundir.Prediction) *Drawing {
 		Alt: "Signed error of each predicted figure, with the model's 95 % interval."}
 	var rows []rundir.Prediction
 	for _, r := range list {
-		if r.Error != nil && r.Predicted != 0 && !math.IsNaN(*r.Error) {
+		if !r.NotPredicted && r.Error != nil && r.Predicted != 0 && !math.IsNaN(*r.Error) {
 			rows = append(rows, r)
 		}
 	}

@@ -44,13 +44,16 @@ func (b *builder) predictions() section {
 
 func predictionRow(p rundir.Prediction) row {
 	off, plan := cell{Text: optional(p.Error, percent)}, cell{Text: optional(p.PlanError, percent)}
-	if p.Measured != nil {
+	predicted := cell{Text: num(p.Predicted), Note: num(p.Low) + " – " + num(p.High)}
+	if p.NotPredicted {
+		predicted = cell{Text: "not predicted"}
+	} else if p.Measured != nil {
 		off.judge(*p.Measured >= p.Low && *p.Measured <= p.High)
 	}
 	if p.PlanError != nil {
 		plan.judge(max(*p.PlanError, -*p.PlanError) <= planLimit(p.Name))
 	}
-	return row{{Text: p.Name + ", " + p.Unit, Note: p.Note}, {Text: num(p.Predicted), Note: num(p.Low) + " – " + num(p.High)},
+	return row{{Text: p.Name + ", " + p.Unit, Note: p.Note}, predicted,
 		{Text: optional(p.Measured, num)}, off, {Text: optional(p.Planned, num)}, plan}
 }
 
