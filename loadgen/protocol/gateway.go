@@ -29,16 +29,23 @@ type GatewayConfig struct {
 	// Sources are local addresses to rotate over, so that one address does not run out of ports (some 28 000 for each
 	// source and target). None: 127.0.1.1–127.0.1.32 for loopback targets on Linux, otherwise the system's choice.
 	Sources []netip.Addr
+	// Header is sent with each handshake, so that operators know test traffic; its names and values must be valid.
+	Header http.Header
 }
 
 // Gateway is the workbench's own wire: JSON text frames over a WebSocket at /v1/ws (server/PROTOCOL.md).
 type Gateway struct {
-	cfg  GatewayConfig
-	next atomic.Uint32 // rotates the source addresses
+	cfg    GatewayConfig
+	header string        // of the handshake, as lines
+	next   atomic.Uint32 // rotates the source addresses
 }
 
 // NewGateway makes the wire.
-func NewGateway(c GatewayConfig) *Gateway { return &Gateway{cfg: c} }
+func NewGateway(c GatewayConfig) *Gateway {
+	var lines strings.Builder
+	_ = c.Header.Write(&lines) // a Builder takes all
+	return &Gateway{cfg: c, header: lines.String()}
+}
 
 var _ Wire = (*Gateway)(nil)
 
@@ -61,7 +68,7 @@ func (g *Gateway) Dial(ctx context.Context, target, token string) (Conn, error) 
 		_ = nc.SetDeadline(deadline)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-	rest, err := upgrade(nc, u, token)
+	rest, err := upgrade(nc, u, token, g.header)
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -141,14 +148,14 @@ func (g *Gateway) source(host string) netip.Addr {
 var dialReaders = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 2048) }}
 
 // upgrade does the WebSocket handshake and returns what the gateway sent right behind its answer.
-func upgrade(nc net.Conn, u *url.URL, token string) (rest []byte, err error) {
+func upgrade(nc net.Conn, u *url.URL, token, header string) (rest []byte, err error) {
 	var nonce [16]byte
 	_, _ = rand.Read(nonce[:]) // never fails
 	key := base64.StdEncoding.EncodeToString(nonce[:])
 	var b strings.Builder
 	fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\nAuthorization: Bearer %s\r\n\r\n",
-		u.RequestURI(), u.Host, key, token)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %s\r\nAuthorization: Bearer %s\r\n%s\r\n",
+		u.RequestURI(), u.Host, key, token, header)
 	if _, err := io.WriteString(nc, b.String()); err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ func FromGateway(f *Frame, w *wire.Frame, bytes int) {
 	f.More, f.Next, f.Sweep = w.More || w.HasMore, w.Next, w.Why == "sweep"
 	f.Code, f.Message, f.RetryAfter = string(w.Code), w.Message, time.Duration(w.RetryAfterMS)*time.Millisecond
 	f.Again, f.Reset = w.Code == wire.Unavailable || w.Code == wire.RateLimited, w.Code == wire.EpochChanged
+	f.Environment = w.Environment
 	f.Gateway, f.Heartbeat, f.SendsInFlight = w.Gateway, time.Duration(w.HeartbeatMS)*time.Millisecond, w.Limits.SendsInFlight
 	for i := range w.Events {
 		f.Events = append(f.Events, Event{})

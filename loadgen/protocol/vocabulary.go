@@ -51,7 +51,7 @@ type Kind uint8
 // What frames tell, with the fields that count. KindOther is counted and means nothing to a device.
 const (
 	KindOther   Kind = iota
-	KindWelcome      // Heartbeat, SendsInFlight, Gateway
+	KindWelcome      // Heartbeat, SendsInFlight, Gateway, Environment
 	KindListed       // Convs, More, Next
 	KindEvent        // Event
 	KindHint         // Conv, Head, Sweep: there is something up to Head
@@ -100,6 +100,7 @@ type Frame struct {
 	RetryAfter time.Duration // 0 = not said
 
 	Gateway       string
+	Environment   string        // what the gateway serves: staging, production…
 	Heartbeat     time.Duration // something comes at least this often; 0 = nothing is promised
 	SendsInFlight int           // 0 = not said
 }

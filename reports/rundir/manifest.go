@@ -66,11 +66,12 @@ type Host struct {
 
 // Target is what was driven.
 type Target struct {
-	Kind        string   `json:"kind"` // embedded, url
-	URLs        []string `json:"urls"`
-	Environment string   `json:"environment"`
-	Gateways    int      `json:"gateways,omitempty"`
-	Revision    string   `json:"revision,omitempty"`
+	Kind        string           `json:"kind"` // embedded, url
+	URLs        []string         `json:"urls"`
+	Environment string           `json:"environment"`
+	Gateways    int              `json:"gateways,omitempty"`
+	Reached     map[string]int64 `json:"reached,omitempty"` // gateways by the id that they told in welcome, with the number of welcomes
+	Revision    string           `json:"revision,omitempty"`
 }
 
 // Postgres is the database under the target, as far as it is known.

@@ -82,6 +82,9 @@ func run(ctx context.Context, p Program) (int, error) {
 	if o.list {
 		return ExitPassed, printScenarios(p.Stdout)
 	}
+	if command := o.command(); command != nil {
+		return command(ctx, p, o)
+	}
 	sc, err := scenario.Load(o.scenario, o.set...)
 	if err != nil {
 		return ExitUsage, &exitError{ExitUsage, err}

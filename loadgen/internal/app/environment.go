@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/record"
 	"imbench/loadgen/internal/scenario"
+	"imbench/loadgen/protocol"
 	"imbench/server/local"
 )
 
@@ -19,13 +22,17 @@ type environment struct {
 	token   string
 	admin   *population.Admin
 	info    population.Info
-	stack   *local.Stack // nil = a target
+	stack   *local.Stack      // nil = a target
+	via     http.RoundTripper // of admin calls and scrapes
+	wire    protocol.GatewayConfig
+	allowed []string // labels of servers that may be loaded
 }
 
 // openEnvironment starts the stack or calls on the target, and refuses a server that may not be loaded. The caller
 // closes what it gets, also beside an error.
 func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Scenario) (*environment, error) {
-	e := &environment{targets: o.targets, admins: []string{o.admin}, token: o.adminToken}
+	e := &environment{targets: o.targets, admins: split(o.admin), token: o.adminToken, via: o.staging.via.Transport(),
+		wire: protocol.GatewayConfig{TLS: o.staging.via.TLS, Header: o.staging.via.Header}}
 	if len(o.targets) == 0 {
 		stack, err := local.Start(ctx, local.Config{Gateways: sc.Server.Gateways, GatewayArgs: sc.GatewayArgs(), Revision: p.Revision,
 			DatabaseURL: o.database, PG: local.PGConfig{Keep: o.keep}, Log: p.Stderr})
@@ -38,20 +45,14 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 		e.stack, e.targets, e.admins, e.token = stack, stack.Targets, stack.AdminURLs, stack.AdminToken
 	}
 	if e.stack == nil {
-		fmt.Fprintf(p.Stderr, "asking %s what it is\n", o.admin)
+		fmt.Fprintf(p.Stderr, "asking %s what it is\n", strings.Join(e.admins, ", "))
 	}
 	var err error
-	if e.admin, err = population.NewAdmin(e.admins[0], e.token); err != nil {
+	if e.admin, err = population.NewAdminVia(e.admins[0], e.token, e.via); err != nil {
 		return e, &exitError{ExitUsage, err}
 	}
-	if e.info, err = e.admin.Info(ctx); err != nil {
-		return e, &exitError{adminExit(err), err}
-	}
-	allowed := append(append([]string(nil), sc.AllowEnvironments...), o.allowEnv...)
-	if err := population.CheckEnvironment(e.admins[0], e.info.Environment, allowed); err != nil {
-		return e, &exitError{ExitUsage, err}
-	}
-	return e, nil
+	e.allowed = allowed(sc, o)
+	return e, e.guard(ctx)
 }
 
 // first is the first of errors that were joined: on one database every gateway fails alike.
@@ -93,7 +94,7 @@ func (e *environment) scrapes() []record.Scrape {
 func (e *environment) liveAdmin(ctx context.Context) (*population.Admin, error) {
 	var failed error
 	for _, url := range e.admins {
-		a, err := population.NewAdmin(url, e.token)
+		a, err := population.NewAdminVia(url, e.token, e.via)
 		if err == nil {
 			if _, err = a.Info(ctx); err == nil {
 				return a, nil

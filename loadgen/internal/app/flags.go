@@ -31,6 +31,7 @@ type options struct {
 	allowEnv   []string
 	database   string
 	cpuProfile string
+	staging    stagingOptions
 }
 
 type optionalUint struct {
@@ -61,6 +62,7 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
                                                    drive a staging cluster
   loadgen -list                                    the scenarios that come with it
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
+  loadgen -cleanup NAMESPACE -admin URL            remove what a run that crashed has left on a target
 
 `
 
@@ -71,7 +73,7 @@ func parseFlags(p Program) (options, error) {
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.scenario, "scenario", "", "`NAME` of a shipped scenario, or a YAML file")
 	fs.StringVar(&targets, "target", "", "gateway `URL`s, comma-separated (http://host:port or https://…); none = embedded stack")
-	fs.StringVar(&o.admin, "admin", "", "`URL` of the admin listener; needed with -target")
+	fs.StringVar(&o.admin, "admin", "", "`URL`s of the gateways' admin listeners, comma-separated; needed with -target: the first takes the population, all are scraped")
 	fs.StringVar(&tokenFile, "admin-token-file", "", "`FILE` with the admin token (default: environment IM_ADMIN_TOKEN)")
 	fs.Var((*listFlag)(&o.set), "set", "`path=value` overrides a field of the scenario; may be repeated")
 	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
@@ -83,6 +85,7 @@ func parseFlags(p Program) (options, error) {
 	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
+	o.staging.define(fs)
 	err := fs.Parse(p.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)
@@ -99,10 +102,13 @@ func parseFlags(p Program) (options, error) {
 	if o.list {
 		return o, nil
 	}
+	o.targets, o.allowEnv = split(targets), split(allow)
+	if done, err := o.standalone(p, tokenFile); done {
+		return o, err
+	}
 	if o.scenario == "" {
 		return o, errors.New("-scenario is missing: a name from -list, or a YAML file")
 	}
-	o.targets, o.allowEnv = split(targets), split(allow)
 	if len(o.targets) == 0 && targets != "" {
 		return o, fmt.Errorf("-target %q holds no URL", targets)
 	}
@@ -111,6 +117,9 @@ func parseFlags(p Program) (options, error) {
 
 // checkTarget completes what a run against a target needs: an admin URL and its token.
 func (o *options) checkTarget(p Program, tokenFile string) error {
+	if err := o.checkStaging(); err != nil {
+		return err
+	}
 	if len(o.targets) == 0 {
 		if o.admin != "" {
 			return errors.New("-admin goes with -target: the embedded stack has its own")
@@ -125,11 +134,19 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 	if o.explain {
 		return nil
 	}
-	if o.admin == "" {
-		return errors.New("-target needs -admin URL too: the population is created through the gateway's admin listener")
+	return o.checkAdmin(p, tokenFile, "-target")
+}
+
+// checkAdmin completes what calls of the admin API need; with names the flag that needs them.
+func (o *options) checkAdmin(p Program, tokenFile, with string) error {
+	admins := split(o.admin)
+	if len(admins) == 0 {
+		return fmt.Errorf("%s needs -admin URL too: populations are created and removed through a gateway's admin listener", with)
 	}
-	if err := checkURL("-admin", o.admin); err != nil {
-		return err
+	for _, a := range admins {
+		if err := checkURL("-admin", a); err != nil {
+			return err
+		}
 	}
 	o.adminToken = envValue(p.Env, "IM_ADMIN_TOKEN")
 	if tokenFile != "" {

@@ -40,6 +40,7 @@ func (r *runner) complete(m *rundir.Manifest, result driver.Result) {
 		r.phases[n-1].To = now.Sub(m.Started).Seconds()
 	}
 	m.Phases = r.phases
+	m.Target.Reached = r.reach.counts()
 	for _, p := range r.phases {
 		if p.Name == string(driver.Measure) {
 			m.Window = &rundir.Window{From: p.From, To: p.From + r.scenario.Phases.Measure.Seconds()}

@@ -45,6 +45,7 @@ type runner struct {
 	rec    *record.Recorder
 	ledger *ledger.Ledger
 	live   driver.Counters
+	reach  reached
 	hands  driver.Control
 	faults *injector // nil without faults
 	status *status
@@ -152,7 +153,7 @@ func (r *runner) createRunDir() error {
 func (r *runner) provision(ctx context.Context) error {
 	r.say("creating %d users, %d devices and %d conversations as %s", len(r.pop.Users), len(r.pop.Devices), len(r.pop.Convs), r.pop.Namespace)
 	r.event("phase", "provision", "")
-	counts, err := r.env.admin.Provision(ctx, r.pop, "loadgen", r.lease())
+	counts, err := r.env.admin.Provision(ctx, r.pop, r.options.staging.owner, r.lease())
 	if err != nil {
 		return &exitError{adminExit(err), err}
 	}
@@ -187,8 +188,13 @@ func (r *runner) removePopulation() {
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
 	defer cancel()
 	r.say("removing the population %s", r.pop.Namespace)
-	if err := r.env.admin.Remove(ctx, r.pop.Namespace); err != nil && !errors.Is(err, population.ErrNoPopulation) {
-		r.say("loadgen: the population %s was not removed: %v", r.pop.Namespace, err)
+	admin, err := r.env.liveAdmin(ctx)
+	if err == nil {
+		defer admin.Close()
+		_, err = admin.Remove(ctx, r.pop.Namespace)
+	}
+	if err != nil && !errors.Is(err, population.ErrNoPopulation) {
+		r.say("loadgen: the population %s was not removed (loadgen -cleanup does it later): %v", r.pop.Namespace, err)
 	}
 }
 
@@ -204,11 +210,12 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		Live:   r.live.Totals,
 		Unread: r.hands.Unread, Sockets: r.scenario.Population.ConnectedDevices,
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
-		Scrapes:   r.env.scrapes()})
+		Scrapes:   r.env.scrapes(), Via: r.env.via})
 	r.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads})
 	r.status = newStatus(r.program.Stderr, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
 
 	load, lost := context.WithCancelCause(ctx)
+	r.reach.begin(r.env.allowed, lost)
 	watch, stopWatching := context.WithCancel(context.Background())
 	watched := make(chan error, 3)
 	go func() { r.env.watch(watch, lost); watched <- nil }()
@@ -278,14 +285,14 @@ func startProfile(f *os.File) (stop func(), err error) {
 func (r *runner) driverConfig() driver.Config {
 	sc := r.scenario
 	return driver.Config{
-		Wire: protocol.NewGateway(protocol.GatewayConfig{}), Population: r.pop, Arrivals: r.plan.Arrivals,
+		Wire: protocol.NewGateway(r.env.wire), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
 		BodySize: r.plan.BodySize, Device: deviceConfig(sc),
 		ConnectRate: float64(sc.Devices.ConnectRate),
 		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
 		LostAfter: r.lostAfter(),
-		OnPhase:   r.onPhase, Counters: &r.live, Control: &r.hands,
+		Welcomed:  r.reach.welcome, OnPhase: r.onPhase, Counters: &r.live, Control: &r.hands,
 	}
 }
 
@@ -298,6 +305,9 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	}
 	if r.faults != nil {
 		r.faults.phase(p, at)
+	}
+	if p == driver.Warmup && r.env.stack == nil {
+		r.say("%s", r.reach.say())
 	}
 	r.status.enter(p, length)
 	r.event("phase", string(p), "")

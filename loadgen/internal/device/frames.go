@@ -54,6 +54,9 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 		return
 	}
 	d.state = listing
+	if d.g.welcome != nil {
+		d.g.welcome(f.Gateway, f.Environment)
+	}
 	if d.since == 0 {
 		d.since = now
 	}

@@ -40,6 +40,7 @@ type Group struct {
 	bodySize func(int64) int
 	tokens   func(int32) string
 	counters *Counters
+	welcome  func(gateway, environment string) // nil = nobody asks
 
 	convs   map[string]int32 // conversation id → population index
 	heads   []atomic.Int64   // by conversation: the largest seq that a sent reply told; only Settled looks at it
@@ -56,7 +57,7 @@ type Group struct {
 	last   atomic.Pointer[error] // why the latest connection or attempt failed
 }
 
-// GroupConfig is what NewGroup needs; all fields must be set.
+// GroupConfig is what NewGroup needs; all fields but Welcomed must be set.
 type GroupConfig struct {
 	Device     Config
 	Wire       protocol.Wire
@@ -68,6 +69,8 @@ type GroupConfig struct {
 	Counters   *Counters
 	// Ahead is how far this machine's clock is ahead of the one that bodies are written in; 0 but for workers on other machines.
 	Ahead time.Duration
+	// Welcomed, if given, is told of each welcome which gateway it came from. It must not wait.
+	Welcomed func(gateway, environment string)
 }
 
 // NewGroup prepares the devices that the population says are connected, and starts the timers. Close must be called.
@@ -76,7 +79,7 @@ func NewGroup(c GroupConfig) (*Group, error) {
 		return nil, errors.New("device: no conversations, or AckEvery or InFlight below 1")
 	}
 	g := &Group{cfg: c.Device, wire: c.Wire, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
-		tokens: c.Tokens, counters: c.Counters,
+		tokens: c.Tokens, counters: c.Counters, welcome: c.Welcomed,
 		convs: make(map[string]int32, len(c.Population.Convs)), heads: make([]atomic.Int64, len(c.Population.Convs)),
 		devices: make([]*Device, len(c.Population.Devices))}
 	for i := range g.pop.Convs {

@@ -55,6 +55,8 @@ type Config struct {
 	// OnPhase is told each phase as it begins. For Measure the time is that from which the window counts, by intended
 	// time: [t, t+Config.Measure). It comes before the first sample of the window, possibly a moment before t.
 	OnPhase func(Phase, clock.Time)
+	// Welcomed, if given, is told of each welcome which gateway it came from. It must not wait.
+	Welcomed func(gateway, environment string)
 	// Counters, if given, can be read while the run goes on.
 	Counters *Counters
 	// Control, if given, does things to the devices while the run goes on.

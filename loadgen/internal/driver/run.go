@@ -57,7 +57,7 @@ func run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	var err error
 	r.group, err = device.NewGroup(device.GroupConfig{Device: cfg.Device, Wire: cfg.Wire, Population: cfg.Population,
-		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Counters: &r.count.device, Ahead: cfg.Ahead})
+		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Counters: &r.count.device, Ahead: cfg.Ahead, Welcomed: cfg.Welcomed})
 	if err != nil {
 		return r.result, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,8 @@ var (
 	ErrRefused      = errors.New("refuses the request")
 	ErrTruncated    = errors.New("broke off in the middle of its reply")
 	ErrEnvironment  = errors.New("environment not allowed")
+	ErrCertificate  = errors.New("is not trusted")
+	ErrOwner        = errors.New("belongs to someone else")
 )
 
 // AdminError is a failed call of the admin API.
@@ -64,14 +67,19 @@ type Admin struct {
 }
 
 // NewAdmin takes the URL of a gateway's admin listener and its token. Close it when done.
-func NewAdmin(base, token string) (*Admin, error) {
+func NewAdmin(base, token string) (*Admin, error) { return NewAdminVia(base, token, nil) }
+
+// NewAdminVia is NewAdmin with a transport of the caller's; nil is the default one.
+func NewAdminVia(base, token string, via http.RoundTripper) (*Admin, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%q is not a URL such as http://127.0.0.1:8081", base)
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}
-	return &Admin{strings.TrimRight(base, "/"), token, &http.Client{Transport: transport}}, nil
+	if via == nil {
+		via = &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSHandshakeTimeout: dialTimeout, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}
+	}
+	return &Admin{strings.TrimRight(base, "/"), token, &http.Client{Transport: via}}, nil
 }
 
 // Close gives up idle connections.
@@ -174,15 +182,6 @@ func (a *Admin) Log(ctx context.Context, namespace string, fn func(LogEntry) err
 	return &AdminError{a.base + path, ErrTruncated, fmt.Sprintf("after %d messages (%v)", n, lines.Err())}
 }
 
-// Remove removes a population and all of its log. ErrNoPopulation if there is none.
-func (a *Admin) Remove(ctx context.Context, namespace string) error {
-	resp, err := a.call(ctx, http.MethodDelete, "/admin/v1/populations/"+url.PathEscape(namespace), nil)
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
 // small is a call whose request and reply are small JSON.
 func (a *Admin) small(ctx context.Context, method, path string, request, reply any) error {
 	ctx, cancel := context.WithTimeout(ctx, shortCall)
@@ -199,6 +198,11 @@ func (a *Admin) small(ctx context.Context, method, path string, request, reply a
 	if err != nil {
 		return err
 	}
+	return a.decode(resp, path, reply)
+}
+
+// decode reads a small reply and closes it.
+func (a *Admin) decode(resp *http.Response, path string, reply any) error {
 	defer func() { _ = resp.Body.Close() }()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(reply); err != nil {
 		return &AdminError{a.base + path, ErrNotGateway, "its reply is not the expected JSON: " + err.Error()}
@@ -222,6 +226,10 @@ func (a *Admin) call(ctx context.Context, method, path string, body io.Reader) (
 		}
 		if errors.Is(err, context.Canceled) {
 			return nil, err
+		}
+		var untrusted *tls.CertificateVerificationError
+		if errors.As(err, &untrusted) {
+			return nil, &AdminError{full, ErrCertificate, untrusted.Err.Error() + " (-ca FILE names a private authority, -server-name the name in the certificate)"}
 		}
 		return nil, &AdminError{full, ErrUnreachable, err.Error()}
 	}

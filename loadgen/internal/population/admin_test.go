@@ -245,10 +245,10 @@ func TestRemove(t *testing.T) {
 		}
 		says(404, `{"code":"NOT_FOUND","message":"there is no population of this namespace"}`)(w, r)
 	})
-	if err := a.Remove(t.Context(), "t1"); err != nil {
-		t.Error(err)
+	if n, err := a.Remove(t.Context(), "t1"); err != nil || n != (Removed{Users: 1}) {
+		t.Errorf("removed %+v, %v", n, err)
 	}
-	if err := a.Remove(t.Context(), "t2"); !errors.Is(err, ErrNoPopulation) {
+	if _, err := a.Remove(t.Context(), "t2"); !errors.Is(err, ErrNoPopulation) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -261,7 +261,9 @@ func TestCheckEnvironment(t *testing.T) {
 	}{
 		{"staging", []string{"embedded", "staging"}, ""},
 		{"production", []string{"production"}, ""},
-		{"production", []string{"embedded", "staging"}, `environment not allowed: http://x is "production", and this run may load embedded, staging; -allow-environment production would allow it`},
+		{"production", []string{"embedded", "staging"}, `environment not allowed: http://x is "production": real users are there, so no load`},
+		{"Prod", []string{"embedded"}, `environment not allowed: http://x is "Prod": real users are there, so no load`},
+		{"qa", []string{"embedded", "staging"}, `environment not allowed: http://x is "qa", and this run may load embedded, staging; -allow-environment qa would allow it`},
 		{"", []string{"", "staging"}, "environment not allowed: http://x states no environment; start it with -environment staging if it may be loaded"},
 	} {
 		err := CheckEnvironment("http://x", c.label, c.allowed)

@@ -93,15 +93,22 @@ func writePopulation(w io.Writer, p *Population, owner string, lease time.Durati
 	return buf.Flush()
 }
 
-// CheckEnvironment says whether a gateway with this label may be loaded. A gateway without a label never may; whether
-// production may is for the person to say, by putting it into allowed. The error wraps ErrEnvironment.
+// Production says whether a label is one of those that people give to what serves real users.
+func Production(label string) bool {
+	return slices.Contains([]string{"production", "prod", "prd", "live"}, strings.ToLower(strings.TrimSpace(label)))
+}
+
+// CheckEnvironment says whether a gateway with this label may be loaded. A gateway without a label never may, and
+// production only if allowed names it. The error wraps ErrEnvironment.
 func CheckEnvironment(url, label string, allowed []string) error {
 	switch {
 	case label == "":
 		return fmt.Errorf("%w: %s states no environment; start it with -environment staging if it may be loaded", ErrEnvironment, url)
-	case !slices.Contains(allowed, label):
-		return fmt.Errorf("%w: %s is %q, and this run may load %s; -allow-environment %s would allow it",
-			ErrEnvironment, url, label, strings.Join(allowed, ", "), label)
+	case slices.Contains(allowed, label):
+		return nil
+	case Production(label):
+		return fmt.Errorf("%w: %s is %q: real users are there, so no load", ErrEnvironment, url, label)
 	}
-	return nil
+	return fmt.Errorf("%w: %s is %q, and this run may load %s; -allow-environment %s would allow it",
+		ErrEnvironment, url, label, strings.Join(allowed, ", "), label)
 }

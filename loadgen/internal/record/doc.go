@@ -15,6 +15,7 @@ package record
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"imbench/reports/rundir"
@@ -38,8 +39,9 @@ type Config struct {
 	Sockets     int // that receive: one a connected device
 	Processes   []Process
 	Scrapes     []Scrape
-	ScrapeEvery time.Duration // default 5 s
-	Shards      int           // default 8
+	ScrapeEvery time.Duration     // default 5 s
+	Via         http.RoundTripper // for the scrapes; nil = the default way
+	Shards      int               // default 8
 }
 
 // Process is a process to watch in /proc. With Tree, all its descendants count, too (PostgreSQL's postmaster).

@@ -3,7 +3,6 @@ package record
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"imbench/loadgen/internal/sample"
@@ -16,9 +15,8 @@ import (
 func (r *Recorder) Finish() (Result, error) {
 	r.closed.Store(true)
 	if len(r.cfg.Scrapes) > 0 {
-		transport := &http.Transport{DisableKeepAlives: true}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*scrapeTimeout)
-		r.scrape.all(ctx, &http.Client{Timeout: scrapeTimeout, Transport: transport})
+		r.scrape.all(ctx, r.scrape.client())
 		cancel()
 	}
 	err := r.Tick(time.Now())

@@ -38,7 +38,7 @@ func (s *scraper) run(ctx context.Context) {
 	if len(s.cfg.Scrapes) == 0 {
 		return
 	}
-	client := &http.Client{Timeout: scrapeTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := s.client()
 	t := time.NewTicker(s.cfg.ScrapeEvery)
 	defer t.Stop()
 	for {
@@ -52,6 +52,15 @@ func (s *scraper) run(ctx context.Context) {
 		case <-t.C:
 		}
 	}
+}
+
+// client gives up its connections after each answer: there may be seconds between two, and many sources.
+func (s *scraper) client() *http.Client {
+	via := s.cfg.Via
+	if via == nil {
+		via = &http.Transport{DisableKeepAlives: true}
+	}
+	return &http.Client{Timeout: scrapeTimeout, Transport: via}
 }
 
 // all reads each source once.

@@ -1,0 +1,86 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/user"
+
+	"imbench/loadgen/internal/endpoint"
+	"imbench/loadgen/internal/population"
+)
+
+// stagingOptions are the flags that only make sense against a target.
+type stagingOptions struct {
+	owner   string
+	cleanup string
+	reach   endpoint.Config
+	via     *endpoint.Endpoint // of reach; never nil once the flags are checked
+}
+
+func (s *stagingOptions) define(fs *flag.FlagSet) {
+	fs.StringVar(&s.owner, "owner", defaultOwner(), "`NAME` under which populations are created on a target; only what bears it is removed")
+	fs.StringVar(&s.cleanup, "cleanup", "", "`NAMESPACE` to remove from the target of -admin, as after a crash; list shows what there is, expired removes what has outlived its lease")
+	fs.StringVar(&s.reach.CA, "ca", "", "`FILE` with the PEM certificates of a private authority, for -target and -admin")
+	fs.StringVar(&s.reach.Cert, "cert", "", "`FILE` with a PEM client certificate")
+	fs.StringVar(&s.reach.Key, "key", "", "`FILE` with the key of -cert")
+	fs.StringVar(&s.reach.ServerName, "server-name", "", "`NAME` that the certificates of -target and -admin must be for (default: each URL's host)")
+	fs.Var((*listFlag)(&s.reach.Headers), "header", "`'Name: value'` sent with handshakes and admin requests, may be repeated; 'X-Load-Test:' leaves the default one, "+endpoint.DefaultHeader+", out")
+}
+
+// defaultOwner is who runs this, as user@host; "loadgen" if that cannot be found out.
+func defaultOwner() string {
+	u, err := user.Current()
+	host, herr := os.Hostname()
+	if err != nil || herr != nil {
+		return "loadgen"
+	}
+	return u.Username + "@" + host
+}
+
+// check reads the files of the flags and refuses what does not fit together.
+func (o *options) checkStaging() error {
+	s := &o.staging
+	if s.owner == "" || len(s.owner) > 200 {
+		return errors.New("-owner must be 1 to 200 bytes: who created the population")
+	}
+	if len(o.targets) == 0 && s.cleanup == "" && s.reach.Set() {
+		return errors.New("-ca, -cert, -key, -server-name and -header go with -target: the embedded stack is reached without")
+	}
+	var err error
+	s.via, err = s.reach.Open()
+	return err
+}
+
+// standalone checks the flags of what runs no scenario; done says that it is one of these.
+func (o *options) standalone(p Program, tokenFile string) (done bool, err error) {
+	if o.staging.cleanup == "" {
+		return false, nil
+	}
+	if o.scenario != "" || len(o.targets) > 0 {
+		return true, errors.New("-cleanup runs nothing: it goes with -admin, without -scenario and -target")
+	}
+	if err := o.checkStaging(); err != nil {
+		return true, err
+	}
+	return true, o.checkAdmin(p, tokenFile, "-cleanup")
+}
+
+// command is what to do instead of a run; nil = a run.
+func (o *options) command() func(ctx context.Context, p Program, o options) (int, error) {
+	if o.staging.cleanup != "" {
+		return cleanup
+	}
+	return nil
+}
+
+// openAdmin connects to an admin listener in the way that the flags say.
+func openAdmin(o options, url string) (*population.Admin, error) {
+	a, err := population.NewAdminVia(url, o.adminToken, o.staging.via.Transport())
+	if err != nil {
+		return nil, &exitError{ExitUsage, fmt.Errorf("-admin: %w", err)}
+	}
+	return a, nil
+}

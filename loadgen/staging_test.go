@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"imbench/loadgen/internal/app"
+	"imbench/reports/rundir"
+	"imbench/server/local"
+)
+
+// short is tiny against a target that keeps its own settings.
+var short = strings.NewReplacer("grace: 1s, sweep: 200ms", "grace: 4s, sweep: 1s", "warmup: 1s, measure: 2s", "warmup: 500ms, measure: 1s").Replace(tiny)
+
+// target is a stack that plays the staging cluster; IM_ADMIN_TOKEN is set to its token.
+func target(t *testing.T, args ...string) *local.Stack {
+	t.Helper()
+	stack, err := local.Start(t.Context(), local.Config{Gateways: 2, GatewayArgs: append([]string{"-environment", "staging"}, args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("IM_ADMIN_TOKEN", stack.AdminToken)
+	return stack
+}
+
+// loadgen runs the program in this process, for what starts no stack.
+func loadgen(t *testing.T, args ...string) (code int, out, log string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = app.Run(t.Context(), app.Program{Args: args, Env: os.Environ(), Stdout: &stdout, Stderr: &stderr})
+	return code, stdout.String(), stderr.String()
+}
+
+// What a run that was killed has left is listed, is nobody else's to remove, and goes with -cleanup, which leaves the rest.
+func TestCleanupAfterACrash(t *testing.T) {
+	stack := target(t)
+	admin := []string{"-admin", stack.AdminURLs[0]}
+	var left []string
+	for range 2 {
+		r := start(t, strings.Replace(short, "measure: 1s", "measure: 10m", 1), "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0], "-owner", "me")
+		r.until(`"phase":"warmup"`)
+		if err := r.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		r.wait()
+		d, err := rundir.Open(onlyRun(t, r.out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, d.Manifest().Population.Namespace)
+	}
+	list := func() string {
+		t.Helper()
+		code, out, log := loadgen(t, append(admin, "-cleanup", "list", "-owner", "me")...)
+		if code != app.ExitPassed {
+			t.Fatalf("list: exit %d, %s", code, log)
+		}
+		return out
+	}
+	if out := list(); strings.Count(out, "yours") != 2 || !strings.Contains(out, left[0]) || !strings.Contains(out, left[1]) {
+		t.Errorf("the list:\n%s", out)
+	}
+	for _, c := range []struct {
+		namespace, owner string
+		code             int
+		say              string
+	}{
+		{left[0], "you", app.ExitUsage, "belongs to someone else: its owner is me, and you are you (-owner)"},
+		{"nothing", "me", app.ExitUsage, "has no such population"},
+		{"expired", "me", app.ExitPassed, "nothing of me has outlived its lease"},
+		{left[0], "me", app.ExitPassed, "removed " + left[0] + ": 60 users, 90 devices, 102 conversations, "},
+		{left[0], "me", app.ExitUsage, "has no such population"},
+	} {
+		code, out, log := loadgen(t, append(admin, "-cleanup", c.namespace, "-owner", c.owner)...)
+		if code != c.code || !strings.Contains(out+log, c.say) {
+			t.Errorf("%s of %s: exit %d, want %d and %q:\n%s%s", c.namespace, c.owner, code, c.code, c.say, out, log)
+		}
+	}
+	if out := list(); strings.Contains(out, left[0]) || !strings.Contains(out, left[1]) {
+		t.Errorf("the list after the removal of %s:\n%s", left[0], out)
+	}
+}
+
+// One address that speaks TLS, asks for a client's certificate, and has two gateways behind it.
+func TestTargetBehindTLS(t *testing.T) {
+	stack := target(t)
+	pki := newPKI(t)
+	var unmarked atomic.Int64
+	front := pki.front(t, stack, &unmarked)
+	tlsFlags := []string{"-ca", pki.file("ca.pem"), "-cert", pki.file("client.pem"), "-key", pki.file("client.key"), "-server-name", "gateway.test"}
+	args := []string{"-target", front, "-admin", front, "-header", "X-Load-Test: drill 7"}
+
+	r := start(t, short, append(args, tlsFlags...)...)
+	if code := r.wait(); code != app.ExitPassed {
+		t.Fatalf("exit %d, want passed\n%s", code, r.log.String())
+	}
+	if n := unmarked.Load(); n > 0 {
+		t.Errorf("%d requests without the header", n)
+	}
+	s, m := r.summary()
+	if m.Target.Reached["g1"] == 0 || m.Target.Reached["g2"] == 0 || !strings.Contains(r.log.String(), "reached 2 gateways: ") {
+		t.Errorf("gateways reached: %v, want both\n%s", m.Target.Reached, r.log.String())
+	}
+	if len(s.Processes) == 0 || s.Ledger.Expected == 0 || s.Ledger.Delivered != s.Ledger.Expected || !s.Ledger.Exported {
+		t.Errorf("ledger %+v", s.Ledger)
+	}
+	for name, c := range map[string]struct {
+		drop int // of tlsFlags' pairs
+		say  string
+	}{
+		"no authority":   {0, "is not trusted: x509: certificate signed by unknown authority (-ca FILE"},
+		"no certificate": {1, "certificate required"},
+		"wrong name":     {3, "is not trusted: x509: "},
+	} {
+		flags := append([]string(nil), tlsFlags[:2*c.drop]...)
+		if c.drop == 1 { // -key too
+			flags = append(flags, tlsFlags[6:]...)
+		} else {
+			flags = append(flags, tlsFlags[2*c.drop+2:]...)
+		}
+		r := start(t, short, append(args, flags...)...)
+		if code := r.wait(); code != app.ExitTarget || !strings.Contains(r.log.String(), c.say) {
+			t.Errorf("%s: exit %d, want %d and %q\n%s", name, code, app.ExitTarget, c.say, r.log.String())
+		}
+	}
+}
+
+// pki is an authority with a certificate for gateway.test and one for a client, as PEM files.
+type pki struct {
+	dir  string
+	pool *x509.CertPool
+	own  tls.Certificate
+}
+
+func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
+
+func newPKI(t *testing.T) *pki {
+	t.Helper()
+	p := &pki{dir: t.TempDir(), pool: x509.NewCertPool()}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(name, kind string, der []byte) {
+		must(os.WriteFile(p.file(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(err)
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+	must(err)
+	ca, err = x509.ParseCertificate(caDER)
+	must(err)
+	p.pool.AddCert(ca)
+	write("ca.pem", "CERTIFICATE", caDER)
+	for i, name := range []string{"gateway", "client"} {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(err)
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: name},
+			DNSNames: []string{name + ".test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}, ca, key.Public(), caKey)
+		must(err)
+		keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+		must(err)
+		write(name+".pem", "CERTIFICATE", der)
+		write(name+".key", "PRIVATE KEY", keyDER)
+	}
+	p.own, err = tls.LoadX509KeyPair(p.file("gateway.pem"), p.file("gateway.key"))
+	must(err)
+	return p
+}
+
+// front is a TLS load balancer in front of the stack, for devices and the admin API; it counts requests without the header.
+func (p *pki) front(t *testing.T, stack *local.Stack, unmarked *atomic.Int64) string {
+	t.Helper()
+	to := func(raw string) *httputil.ReverseProxy {
+		u, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return httputil.NewSingleHostReverseProxy(u)
+	}
+	var gateways []*httputil.ReverseProxy
+	for _, u := range stack.Targets {
+		gateways = append(gateways, to(u))
+	}
+	admin := to(stack.AdminURLs[0])
+	var turn atomic.Uint32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Load-Test") != "drill 7" {
+			unmarked.Add(1)
+		}
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			gateways[int(turn.Add(1))%len(gateways)].ServeHTTP(w, r)
+			return
+		}
+		admin.ServeHTTP(w, r)
+	}))
+	srv.TLS = &tls.Config{Certificates: []tls.Certificate{p.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: p.pool}
+	srv.Config.ErrorLog = nil
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
