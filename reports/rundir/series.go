@@ -67,7 +67,8 @@ type RepeatFigure struct {
 type Comparison struct {
 	SeriesHead
 	Variants [2]Variant         `json:"variants"`
-	Pairs    int                `json:"pairs"` // that were to be made
+	Pairs    int                `json:"pairs"`     // that were to be made
+	SamePlan bool               `json:"same_plan"` // in each pair both runs had the same users, conversations and arrivals
 	Runs     []ComparisonRun    `json:"runs"`
 	Figures  []ComparisonFigure `json:"figures,omitempty"`
 }

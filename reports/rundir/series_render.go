@@ -12,7 +12,7 @@ func RenderRepeat(w io.Writer, s Repeat, width int) error {
 	r.seriesHead(s.SeriesHead, fmt.Sprintf("%d runs of %s", len(s.Runs), s.Scenario))
 	rows := [][]string{{"run", "seed", "verdict"}}
 	for _, x := range s.Runs {
-		rows = append(rows, []string{x.Run, fmt.Sprint(x.Seed), verdictCell(x)})
+		rows = append(rows, []string{s.short(x), fmt.Sprint(x.Seed), verdictCell(x)})
 	}
 	r.table(rows, "lrl")
 	rows = [][]string{{"figure", "min", "median", "max", "spread", "95 % interval"}}
@@ -44,10 +44,10 @@ func RenderComparison(w io.Writer, c Comparison, width int) error {
 	r.seriesHead(c.SeriesHead, fmt.Sprintf("%s: A = %s, B = %s, %d pairs", c.Scenario, c.Variants[0].Name, c.Variants[1].Name, c.Pairs))
 	rows := [][]string{{"run", "pair", "variant", "seed", "verdict"}}
 	for _, x := range c.Runs {
-		rows = append(rows, []string{x.Run, fmt.Sprint(x.Pair), x.Variant, fmt.Sprint(x.Seed), verdictCell(x.SeriesRun)})
+		rows = append(rows, []string{c.short(x.SeriesRun), fmt.Sprint(x.Pair), x.Variant, fmt.Sprint(x.Seed), verdictCell(x.SeriesRun)})
 	}
 	r.table(rows, "lrlrl")
-	rows = [][]string{{"figure", "A", "B", "B against A", "95 % interval", "B is"}}
+	rows = [][]string{{"figure", "A", "B", "B vs A", "95 % interval", "B is"}}
 	for _, f := range c.Figures {
 		difference := figure
 		if f.Relative {
@@ -58,8 +58,12 @@ func RenderComparison(w io.Writer, c Comparison, width int) error {
 			between(f.Low, f.High, func(v float64) string { return signed(v, difference) }), f.Result})
 	}
 	r.table(rows, "lrrrrl")
-	r.para("A and B are medians. The difference is the mean over the pairs, which share population and arrivals; the order was ABBA, so that a drift of the machine falls on both. " +
-		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %%); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it.")
+	plan := "Both runs of a pair had the same users, conversations and arrivals"
+	if !c.SamePlan {
+		plan = "The runs of a pair had different arrivals, so that the difference is that of the workloads, too"
+	}
+	r.para("%s", "A and B are medians, the difference is the mean over the pairs. "+plan+"; the order was ABBA, so that a drift of the machine falls on both. "+
+		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it.")
 	_, err := w.Write(r.b.Bytes())
 	return err
 }
@@ -71,14 +75,17 @@ func RenderSearch(w io.Writer, s SearchDocument, width int) error {
 	r.para("%s", s.Answer.Text)
 	rows := [][]string{{"probe", "multiple", "messages/s", "phases", "outcome", "fullest resource"}}
 	for _, p := range s.Probes {
-		phases, fullest := "short", ""
+		phases, fullest, outcome := "short", "", p.Outcome
+		if outcome == ProbeNone {
+			outcome = string(p.Verdict)
+		}
 		if p.Long {
 			phases = "full"
 		}
 		if len(p.Limits) > 0 {
 			fullest = fmt.Sprintf("%s %.0f %%", p.Limits[0].Resource, 100*p.Limits[0].Used)
 		}
-		rows = append(rows, []string{p.Run, fmt.Sprintf("%.3f", p.Multiple), figure(p.Rate), phases, p.Outcome + " (" + string(p.Verdict) + ")", fullest})
+		rows = append(rows, []string{s.short(p.SeriesRun), fmt.Sprintf("%.3f", p.Multiple), figure(p.Rate), phases, outcome, fullest})
 	}
 	r.table(rows, "lrrlll")
 	if len(s.Answer.Limiting) > 0 {
@@ -111,6 +118,9 @@ func (r *renderer) seriesHead(s SeriesHead, what string) {
 	}
 }
 
+// short is a run's directory without the scenario's name, which all have.
+func (s SeriesHead) short(x SeriesRun) string { return strings.TrimPrefix(x.Run, s.Scenario+"-") }
+
 func verdictCell(x SeriesRun) string {
 	if x.Counted {
 		return string(x.Verdict)
@@ -120,7 +130,13 @@ func verdictCell(x SeriesRun) string {
 
 func named(name, unit string) string { return strings.TrimSpace(name + " " + unit) }
 
-func share(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+// share writes a share in per cent, and one of ten and more, which is no per cent to read, as a factor.
+func share(v float64) string {
+	if v >= 10 {
+		return fmt.Sprintf("%.3g ×", v)
+	}
+	return fmt.Sprintf("%.1f %%", 100*v)
+}
 
 // signed puts a plus before what is more.
 func signed(v float64, format func(float64) string) string {

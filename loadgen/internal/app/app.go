@@ -101,6 +101,9 @@ func run(ctx context.Context, p Program) (int, error) {
 	if envValue(p.Env, "GOMAXPROCS") == "" { // a user's own choice wins
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + spareThreads))
 	}
+	if o.series.active() {
+		return runSeries(ctx, p, o, sc)
+	}
 	r := &runner{program: p, options: o, scenario: sc}
 	return r.run(ctx)
 }

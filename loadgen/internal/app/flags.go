@@ -32,6 +32,7 @@ type options struct {
 	database   string
 	cpuProfile string
 	staging    stagingOptions
+	series     seriesOptions
 }
 
 type optionalUint struct {
@@ -63,6 +64,10 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
   loadgen -list                                    the scenarios that come with it
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
   loadgen -cleanup NAMESPACE -admin URL            remove what a run that crashed has left on a target
+  loadgen -scenario NAME -repeat 5                 how far do runs lie apart
+  loadgen -scenario NAME -ab delivery.mode=push,pull
+                                                   two variants in pairs: what differs by more than noise
+  loadgen -scenario NAME -search                   the highest rate that meets the criteria
 
 `
 
@@ -86,6 +91,7 @@ func parseFlags(p Program) (options, error) {
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
 	o.staging.define(fs)
+	o.series.register(fs)
 	err := fs.Parse(p.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)
@@ -111,6 +117,9 @@ func parseFlags(p Program) (options, error) {
 	}
 	if len(o.targets) == 0 && targets != "" {
 		return o, fmt.Errorf("-target %q holds no URL", targets)
+	}
+	if err := o.series.check(o, func(v *options) error { return v.checkTarget(p, tokenFile) }); err != nil || o.series.ownTargets() {
+		return o, err
 	}
 	return o, o.checkTarget(p, tokenFile)
 }

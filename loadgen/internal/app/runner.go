@@ -50,6 +50,9 @@ type runner struct {
 	faults *injector // nil without faults
 	status *status
 	phases []rundir.Phase
+
+	series  *seriesWatch    // nil for a run that stands alone; one of a series prints no summary
+	summary *rundir.Summary // as it was written; nil before, and if there is nothing to judge
 }
 
 // say tells a person what takes time. Standard output is kept for the result.
@@ -310,6 +313,7 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 		r.say("%s", r.reach.say())
 	}
 	r.status.enter(p, length)
+	r.series.phase(p)
 	r.event("phase", string(p), "")
 	now := time.Since(r.out.Started()).Seconds() + at.Sub(clock.Now()).Seconds()
 	if n := len(r.phases); n > 0 {
@@ -343,6 +347,9 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 		code = ExitError
 	}
 	r.link()
+	if r.summary = &s; r.series != nil {
+		return code, runErr
+	}
 	return code, errors.Join(runErr, r.print(s))
 }
 

@@ -79,7 +79,7 @@ func (r Run) machine() []rundir.Limit {
 		own = append(own, fmt.Sprintf("%s %.2f", u.Role, u.CPUCores))
 		sum += u.CPUCores
 	}
-	l := rundir.Limit{Resource: "CPU of the generator's machine", Value: r.CPU.Busy, Bound: r.CPU.Cores, Unit: "cores"}
+	l := rundir.Limit{Resource: "machine CPU", Value: r.CPU.Busy, Bound: r.CPU.Cores, Unit: "cores"}
 	l.Note = fmt.Sprintf("of it %s, other processes and the kernel's own %.2f", strings.Join(own, ", "), max(0, r.CPU.Busy-sum))
 	if r.CPU.Stolen >= 0.01 {
 		l.Note += fmt.Sprintf("; %.2f of it taken by other virtual machines", r.CPU.Stolen)
@@ -140,7 +140,7 @@ func (r Run) gateways() []rundir.Limit {
 // batches are the calls to the store of each gateway: how much of the time one was under way, and how full they were.
 func (r Run) batches() []rundir.Limit {
 	var list []rundir.Limit
-	for _, b := range []struct{ name, what string }{{"send", "sends"}, {"ack", "acknowledgements"}} {
+	for _, b := range []struct{ name, what string }{{"send", "send batches"}, {"ack", "ack batches"}} {
 		label := `{batcher="` + b.name + `"}`
 		busiest, fullest := 0.0, 0.0
 		for _, s := range r.sources() {
@@ -155,11 +155,11 @@ func (r Run) batches() []rundir.Limit {
 			workers = max(1, r.told("send_workers"))
 		}
 		if busiest > 0 {
-			list = append(list, rundir.Limit{Resource: "batches of " + b.what, Value: busiest, Bound: workers, Unit: "under way at a time",
+			list = append(list, rundir.Limit{Resource: b.what, Value: busiest, Bound: workers, Unit: "under way at a time",
 				Note: fmt.Sprintf("the busiest gateway; %.1f in a batch", fullest)})
 		}
 		if most := r.told("send_max_batch"); b.name == "send" && most > 0 && fullest > 0 {
-			list = append(list, rundir.Limit{Resource: "size of the batches of sends", Value: fullest, Bound: most, Unit: "messages in the mean"})
+			list = append(list, rundir.Limit{Resource: "send batch size", Value: fullest, Bound: most, Unit: "messages in the mean"})
 		}
 	}
 	return list

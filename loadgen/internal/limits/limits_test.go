@@ -71,19 +71,19 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		"CPU of the generator's machine": 3.9 / 4,
-		"database CPU":                   1.2 / 4,
-		"gateway CPU":                    1.1 / 2,
-		GeneratorLate:                    0.5,
-		"batches of sends":               1.9 / 2, // 19 s of 10, of two workers
-		"size of the batches of sends":   30.0 / 64,
-		"connection queue":               16.0 / 64,
+		"machine CPU":      3.9 / 4,
+		"database CPU":     1.2 / 4,
+		"gateway CPU":      1.1 / 2,
+		GeneratorLate:      0.5,
+		"send batches":     1.9 / 2, // 19 s of 10, of two workers
+		"send batch size":  30.0 / 64,
+		"connection queue": 16.0 / 64,
 	} {
 		if l, ok := got[name]; !ok || l.Used < want-1e-9 || l.Used > want+1e-9 {
 			t.Errorf("%s: %+v, want used %v", name, l, want)
 		}
 	}
-	if l := got["CPU of the generator's machine"]; !strings.Contains(l.Note, "gateways 2.10") || !strings.Contains(l.Note, "kernel's own 0.10") || !strings.Contains(l.Note, "0.20 of it taken") {
+	if l := got["machine CPU"]; !strings.Contains(l.Note, "gateways 2.10") || !strings.Contains(l.Note, "kernel's own 0.10") || !strings.Contains(l.Note, "0.20 of it taken") {
 		t.Errorf("note %q", l.Note)
 	}
 	if l := got["connection queue"]; !strings.Contains(l.Note, "60 queues") { // (7000 − 1000 + 10) ÷ 100
@@ -112,7 +112,7 @@ func TestLimiting(t *testing.T) {
 		}
 		return s
 	}
-	if got := strings.Join(names(Limiting(list, false)), ", "); got != "CPU of the generator's machine, batches of sends" {
+	if got := strings.Join(names(Limiting(list, false)), ", "); got != "machine CPU, send batches" {
 		t.Errorf("limiting %s", got)
 	}
 	if got := names(Limiting(list, true)); len(got) != 3 || got[0] != GeneratorLate {

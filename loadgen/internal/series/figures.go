@@ -29,13 +29,13 @@ func Counted(v rundir.Verdict) bool {
 // latencies are those that a series follows; others of a run are in its summary.
 var latencies = []string{rundir.SendIntended, rundir.Deliver, rundir.DeliverRepaired, rundir.Sync, rundir.Ack}
 
-// perMessage are measured rates that are told for each committed message, so that they compare between loads.
+// perMessage are measured rates (frames and bytes are those to devices) that are told for each committed message, so that they compare between loads.
 var perMessage = []struct{ name, rate, unit string }{
-	{"frames to devices a message", capacity.DownFrames, ""},
-	{"bytes to devices a message", capacity.DownBytes, "B"},
-	{"acks a message", capacity.AckFrames, ""},
-	{"syncs a message", capacity.SyncFrames, ""},
-	{"cursor rows a message", capacity.CursorRows, ""},
+	{"frames/message", capacity.DownFrames, ""},
+	{"bytes/message", capacity.DownBytes, "B"},
+	{"acks/message", capacity.AckFrames, ""},
+	{"syncs/message", capacity.SyncFrames, ""},
+	{"cursor rows/message", capacity.CursorRows, ""},
 }
 
 // Figures are what a series follows of one run, always the same ones in the same order, and then those that the criteria
@@ -92,9 +92,10 @@ func traffic(s rundir.Summary) (list []Figure) {
 	return list
 }
 
-// processes are CPU time for each message, and the gateways' memory. A target's processes are not seen.
+// processes are CPU time for each message, and the gateways' memory. A target's processes are not seen, and a window of a
+// second or two has no two looks at any: 0 is no data.
 func processes(s rundir.Summary) (list []Figure) {
-	cpu, memory, seen := map[string]float64{}, 0.0, map[string]bool{}
+	cpu, memory := map[string]float64{}, 0.0
 	for _, p := range s.Processes {
 		role := p.Role
 		if strings.HasPrefix(role, "gateway") {
@@ -102,14 +103,13 @@ func processes(s rundir.Summary) (list []Figure) {
 			memory += float64(p.RSSMaxBytes) / (1 << 20)
 		}
 		cpu[role] += p.CPUCores
-		seen[role] = true
 	}
-	for _, x := range []struct{ role, name string }{{"loadgen", "generator CPU a message"}, {"gateways", "gateway CPU a message"}, {"postgres", "database CPU a message"}} {
-		f := Figure{Name: x.name, Unit: "µs", Less: true, OK: seen[x.role] && s.AchievedRate > 0}
+	for _, x := range []struct{ role, name string }{{"loadgen", "generator CPU/message"}, {"gateways", "gateway CPU/message"}, {"postgres", "database CPU/message"}} {
+		f := Figure{Name: x.name, Unit: "µs", Less: true, OK: cpu[x.role] > 0 && s.AchievedRate > 0}
 		if f.OK {
 			f.Value = cpu[x.role] / s.AchievedRate * 1e6
 		}
 		list = append(list, f)
 	}
-	return append(list, Figure{Name: "gateway memory, max", Unit: "MiB", Less: true, Value: memory, OK: seen["gateways"]})
+	return append(list, Figure{Name: "gateway memory, max", Unit: "MiB", Less: true, Value: memory, OK: memory > 0})
 }

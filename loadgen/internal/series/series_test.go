@@ -32,13 +32,13 @@ func TestFigures(t *testing.T) {
 		}
 		got[f.Name] = f
 	}
-	for name, want := range map[string]float64{"achieved_rate": 100, "send.intended.p99": 50, "bytes to devices a message": 300,
-		"gateway CPU a message": 5000, "gateway memory, max": 3, "deliver.repaired.max": 6500} {
+	for name, want := range map[string]float64{"achieved_rate": 100, "send.intended.p99": 50, "bytes/message": 300,
+		"gateway CPU/message": 5000, "gateway memory, max": 3, "deliver.repaired.max": 6500} {
 		if f := got[name]; !f.OK || math.Abs(f.Value-want) > 1e-9 {
 			t.Errorf("%s: %+v, want %v", name, f, want)
 		}
 	}
-	for _, name := range []string{"sync.p99", "deliver.p50", "frames to devices a message", "database CPU a message", "heal.max"} {
+	for _, name := range []string{"sync.p99", "deliver.p50", "frames/message", "database CPU/message", "heal.max"} {
 		if f, ok := got[name]; !ok || f.OK {
 			t.Errorf("%s: %+v, want no data", name, f)
 		}
