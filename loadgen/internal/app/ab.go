@@ -21,8 +21,8 @@ func (c *campaign) compare(ctx context.Context) (int, error) {
 	doc := rundir.Comparison{Pairs: n, Runs: []rundir.ComparisonRun{}}
 	for i, v := range variants {
 		doc.Variants[i] = rundir.Variant{Name: v.name, Settings: v.set}
-		if c.options.series.ownTargets() {
-			doc.Variants[i].Targets = v.options.targets
+		if v.target != nil {
+			doc.Variants[i].Targets = v.target.targets
 		}
 	}
 	pairs := make([]series.Pair, n)
@@ -42,13 +42,13 @@ func (c *campaign) compare(ctx context.Context) (int, error) {
 	for i, side := range order {
 		pair, v := i/2, variants[side]
 		settings := append(slices.Clone(v.set), seedSetting(c.seed(pair)))
-		sc, err := c.vary(v.options, settings...)
+		sc, err := c.vary(c.of(v), settings...)
 		if err != nil {
 			return ExitUsage, err
 		}
 		what := fmt.Sprintf("run %d of %d, pair %d, %s", i+1, len(order), pair+1, v.name)
 		c.say("%s, seed %d", what, sc.Seed)
-		x, err := c.one(ctx, v.options, sc, settings)
+		x, err := c.one(ctx, c.of(v), sc, settings)
 		if err != nil {
 			return ExitUsage, err
 		}
@@ -75,12 +75,20 @@ func (c *campaign) compare(ctx context.Context) (int, error) {
 	return c.end()
 }
 
+// of gives the options of a variant's runs.
+func (c *campaign) of(v variant) options {
+	if v.target != nil {
+		return *v.target
+	}
+	return c.options
+}
+
 // checkVariants refuses before anything runs what cannot be compared: a variant that is no scenario, two with
 // different seeds, and settings of the server on a target, which has its own.
 func (c *campaign) checkVariants(variants []variant) error {
 	var both [2]*scenario.Scenario
 	for i, v := range variants {
-		sc, err := c.vary(v.options, v.set...)
+		sc, err := c.vary(c.of(v), v.set...)
 		if err != nil {
 			return err
 		}
@@ -90,7 +98,7 @@ func (c *campaign) checkVariants(variants []variant) error {
 	if a.Seed != b.Seed {
 		return fail(ExitUsage, "-ab: the variants differ in their seed, so they would not have the same arrivals; -seed sets that of both")
 	}
-	if len(variants[0].options.targets) > 0 && (!slices.Equal(a.GatewayArgs(), b.GatewayArgs()) || a.Server.Gateways != b.Server.Gateways) {
+	if len(c.of(variants[0]).targets) > 0 && (!slices.Equal(a.GatewayArgs(), b.GatewayArgs()) || a.Server.Gateways != b.Server.Gateways) {
 		return fail(ExitUsage, "-ab: the variants differ in settings of the gateways, which a target brings itself: compare two targets, or leave -target out")
 	}
 	return nil

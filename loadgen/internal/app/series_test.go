@@ -83,11 +83,11 @@ func TestVariants(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	v = parse("-ab", "all: delivery.mode=pull | half: delivery.mode=pull devices.reading_share=0.5", "-target", "http://h:1", "-admin", "http://h:2")
-	if v[0].name != "all" || !slices.Equal(v[1].set, []string{"delivery.mode=pull", "devices.reading_share=0.5"}) || v[1].options.targets[0] != "http://h:1" {
+	if v[0].name != "all" || !slices.Equal(v[1].set, []string{"delivery.mode=pull", "devices.reading_share=0.5"}) || v[1].target != nil {
 		t.Errorf("%+v", v)
 	}
 	v = parse("-ab", "old=http://h:1+http://h:2,new=https://k:3", "-admin", "old=http://h:4,new=http://k:5")
-	if !slices.Equal(v[0].options.targets, []string{"http://h:1", "http://h:2"}) || v[1].options.admin != "http://k:5" || v[1].options.adminToken != "x" {
+	if !slices.Equal(v[0].target.targets, []string{"http://h:1", "http://h:2"}) || v[1].target.admin != "http://k:5" || v[1].target.adminToken != "x" {
 		t.Errorf("%+v", v)
 	}
 }

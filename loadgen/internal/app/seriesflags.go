@@ -28,9 +28,9 @@ type probeOptions struct {
 
 // variant is one side of -ab.
 type variant struct {
-	name    string
-	set     []string // as -set
-	options options  // the command's, with the variant's own targets if it has any
+	name   string
+	set    []string // as -set
+	target *options // the command's options with the variant's own targets; nil = as the command's
 }
 
 func (s *seriesOptions) register(fs *flag.FlagSet) {
@@ -98,9 +98,9 @@ func (s *seriesOptions) parseVariants(o options, complete func(*options) error) 
 	case strings.Contains(s.ab, "://"):
 		s.variants, err = targetVariants(s.ab, o, complete)
 	case strings.Contains(s.ab, "|"):
-		s.variants, err = namedVariants(s.ab, o)
+		s.variants, err = namedVariants(s.ab)
 	default:
-		s.variants, err = valueVariants(s.ab, o)
+		s.variants, err = valueVariants(s.ab)
 	}
 	if err != nil {
 		return fmt.Errorf("-ab %q: %w", s.ab, err)
@@ -112,7 +112,7 @@ func (s *seriesOptions) parseVariants(o options, complete func(*options) error) 
 }
 
 // valueVariants: path=a,b.
-func valueVariants(text string, o options) ([]variant, error) {
+func valueVariants(text string) ([]variant, error) {
 	path, values, ok := strings.Cut(text, "=")
 	both := strings.Split(values, ",")
 	if path = strings.TrimSpace(path); !ok || path == "" || len(both) != 2 {
@@ -121,13 +121,13 @@ func valueVariants(text string, o options) ([]variant, error) {
 	var list []variant
 	for _, v := range both {
 		v = strings.TrimSpace(v)
-		list = append(list, variant{name: v, set: []string{path + "=" + v}, options: o})
+		list = append(list, variant{name: v, set: []string{path + "=" + v}})
 	}
 	return list, nil
 }
 
 // namedVariants: NAME: path=x path=y | NAME: path=z.
-func namedVariants(text string, o options) ([]variant, error) {
+func namedVariants(text string) ([]variant, error) {
 	sides := strings.Split(text, "|")
 	if len(sides) != 2 {
 		return nil, fmt.Errorf("has %d sides: want two, with one | between them", len(sides))
@@ -139,7 +139,7 @@ func namedVariants(text string, o options) ([]variant, error) {
 		if !ok || name == "" || strings.ContainsAny(name, "= ") {
 			return nil, fmt.Errorf("%q does not begin with a name and a colon", strings.TrimSpace(side))
 		}
-		list = append(list, variant{name: name, set: strings.Fields(set), options: o})
+		list = append(list, variant{name: name, set: strings.Fields(set)})
 	}
 	return list, nil
 }
@@ -159,12 +159,12 @@ func targetVariants(text string, o options, complete func(*options) error) ([]va
 	}
 	var list []variant
 	for i, name := range names {
-		v := variant{name: name, options: o}
-		v.options.targets, v.options.admin = urls[i], strings.Join(admins[i], ",")
-		if err := complete(&v.options); err != nil {
+		own := o
+		own.targets, own.admin = urls[i], strings.Join(admins[i], ",")
+		if err := complete(&own); err != nil {
 			return nil, err
 		}
-		list = append(list, v)
+		list = append(list, variant{name: name, target: &own})
 	}
 	return list, nil
 }
@@ -185,6 +185,4 @@ func namedURLs(text string) (names []string, urls [][]string, err error) {
 }
 
 // ownTargets says whether -ab names the targets, which are then checked by variant.
-func (s *seriesOptions) ownTargets() bool {
-	return len(s.variants) > 0 && len(s.variants[0].options.targets) > 0
-}
+func (s *seriesOptions) ownTargets() bool { return len(s.variants) > 0 && s.variants[0].target != nil }
