@@ -50,7 +50,7 @@ func histogramHeader(w io.Writer, started time.Time) error {
 func histogramLine(w io.Writer, tag string, start, end time.Time, h *hdrhistogram.Histogram) error {
 	h.SetTag(tag)
 	h.SetStartTimeMs(start.UnixMilli())
-	// The wall clock may be set back in mid-run, and the public readers know no negative length.
+	// Times without a monotonic reading may go back, and the public readers know no negative length.
 	h.SetEndTimeMs(max(start.UnixMilli(), end.UnixMilli()))
 	return hdrhistogram.NewHistogramLogWriter(w).OutputIntervalHistogram(h)
 }

@@ -92,17 +92,6 @@ func TestIntervalsSumUp(t *testing.T) {
 	}
 }
 
-// A wall clock that is set back in mid-run leaves a readable log.
-func TestClockSetBack(t *testing.T) {
-	w := newRun(t)
-	must(t, w.Latency(Ack, began.Add(time.Minute), began, histogram(1e6)), w.Close())
-	r, err := Open(w.Dir())
-	must(t, err)
-	if h, err := r.Histograms(); err != nil || h[Ack].Total.TotalCount() != 1 {
-		t.Errorf("%v %v", h, err)
-	}
-}
-
 func TestMetricOfNothing(t *testing.T) {
 	if MetricOf(nil) != (Metric{}) || MetricOf(NewHistogram()) != (Metric{}) {
 		t.Error("figures out of nothing")

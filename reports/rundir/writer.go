@@ -50,9 +50,13 @@ type Writer struct {
 	dir  string
 	open func(path string) (file, error)
 
+	opened time.Time     // with the monotonic clock, by which everything in the directory is timed
+	ahead  time.Duration // opened − the manifest's started
+
 	mu       sync.Mutex
 	manifest Manifest
 	streams  map[string]*stream
+	totals   map[string]*hdrhistogram.Histogram // by tag
 	failed   *WriteError
 	closed   bool
 }
@@ -87,7 +91,8 @@ func create(dir string, m Manifest, scenario []byte, open func(string) (file, er
 		m.Started = time.Now()
 	}
 	m.Started = m.Started.UTC()
-	w := &Writer{dir: dir, open: open, manifest: m, streams: map[string]*stream{}}
+	w := &Writer{dir: dir, open: open, opened: time.Now(), manifest: m, streams: map[string]*stream{}}
+	w.ahead = w.opened.Sub(m.Started)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.document(ManifestFile, m); err != nil {
@@ -101,6 +106,13 @@ func create(dir string, m Manifest, scenario []byte, open func(string) (file, er
 
 // Dir is the directory.
 func (w *Writer) Dir() string { return w.dir }
+
+// Now is the time on the run's own clock: started, and what has passed since by the monotonic clock. A wall clock that is
+// set in mid-run does not move it.
+func (w *Writer) Now() time.Time { return w.Started().Add(w.since(time.Now())) }
+
+// since is how long after started a moment is. A time that has no monotonic reading counts by its wall clock.
+func (w *Writer) since(at time.Time) time.Duration { return at.Sub(w.opened) + w.ahead }
 
 // Started is the moment from which the field t counts.
 func (w *Writer) Started() time.Time {
@@ -156,9 +168,11 @@ func (w *Writer) Latency(tag string, start, end time.Time, h *hdrhistogram.Histo
 			return fmt.Errorf("%s: %w", LatencyFile, err)
 		}
 	}
-	if err := histogramLine(&b, tag, start, end, h); err != nil {
+	started := w.manifest.Started
+	if err := histogramLine(&b, tag, started.Add(w.since(start)), started.Add(w.since(end)), h); err != nil {
 		return fmt.Errorf("%s: %w", LatencyFile, err)
 	}
+	w.keep(tag, h)
 	return w.append(LatencyFile, b.Bytes())
 }
 
@@ -175,6 +189,9 @@ func (w *Writer) Finish(s Summary, edit func(*Manifest)) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.Run, s.Scenario = w.manifest.Run, w.manifest.Scenario
+	if note := w.clockNote(time.Now()); note != "" {
+		s.Notes = append(s.Notes, note)
+	}
 	if err := w.document(SummaryFile, s); err != nil {
 		return errors.Join(err, w.close())
 	}
@@ -185,6 +202,9 @@ func (w *Writer) Finish(s Summary, edit func(*Manifest)) error {
 	if err := w.replace(SummaryTextFile, text.Bytes()); err != nil {
 		return errors.Join(err, w.close())
 	}
+	if err := w.percentiles(); err != nil {
+		return errors.Join(err, w.close())
+	}
 	if err := w.close(); err != nil {
 		return err
 	}
@@ -193,8 +213,8 @@ func (w *Writer) Finish(s Summary, edit func(*Manifest)) error {
 		edit(&w.manifest)
 	}
 	if w.manifest.Ended == nil {
-		now := time.Now().UTC()
-		w.manifest.Ended = &now
+		ended := w.manifest.Started.Add(w.since(time.Now()))
+		w.manifest.Ended = &ended
 	}
 	w.manifest.Status, w.manifest.Verdict = Finished, s.Verdict
 	err := w.document(ManifestFile, w.manifest)
@@ -213,7 +233,17 @@ func (w *Writer) stamp(at time.Time) (time.Time, float64) {
 	if at.IsZero() {
 		at = time.Now()
 	}
-	return at.UTC(), float64(at.Sub(w.Started()).Milliseconds()) / 1000
+	d := w.since(at)
+	return w.Started().Add(d), float64(d.Milliseconds()) / 1000
+}
+
+// clockNote says that the wall clock was set during the run, "" if it was not. w.mu must be held.
+func (w *Writer) clockNote(now time.Time) string {
+	set := now.Round(0).Sub(w.opened.Round(0)) - now.Sub(w.opened)
+	if set.Abs() < time.Second {
+		return "" // the clock was slewed, as usual
+	}
+	return fmt.Sprintf("the wall clock was set by %+.1f s during the run; all times here go on by the monotonic clock, as from started", set.Seconds())
 }
 
 func (w *Writer) line(name string, v any) error {

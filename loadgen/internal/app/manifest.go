@@ -34,7 +34,7 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 
 // complete adds what only the end of the run tells.
 func (r *runner) complete(m *rundir.Manifest, result driver.Result) {
-	now := time.Now().UTC()
+	now := r.out.Now()
 	m.Ended = &now
 	if n := len(r.phases); n > 0 && r.phases[n-1].To == 0 {
 		r.phases[n-1].To = now.Sub(m.Started).Seconds()

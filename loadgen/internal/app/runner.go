@@ -315,7 +315,7 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	r.status.enter(p, length)
 	r.series.phase(p)
 	r.event("phase", string(p), "")
-	now := time.Since(r.out.Started()).Seconds() + at.Sub(clock.Now()).Seconds()
+	now := r.out.Now().Sub(r.out.Started()).Seconds() + at.Sub(clock.Now()).Seconds()
 	if n := len(r.phases); n > 0 {
 		r.phases[n-1].To = now
 	}
