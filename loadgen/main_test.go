@@ -186,6 +186,9 @@ func TestARunPassesAndItsCountsAreThePlans(t *testing.T) {
 	if l := s.Ledger; l.Broken() || l.Expected == 0 || l.Delivered != l.Expected || !l.Exported {
 		t.Errorf("ledger %+v", l)
 	}
+	if c := s.Counted; c == nil || c.Server == nil || *c.Server != c.Ours || c.Ours < s.Done || c.Note != "" {
+		t.Errorf("the server and we counted %+v", c)
+	}
 	// The plan fixes these. On a machine so busy that a gateway's queue is half full, it pushes a little less and hints.
 	tolerance := map[string]float64{"messages": 0, "frames.event": 0.05, "bytes.event": 0.05, "deliveries_per_message": 0.05}
 	for _, p := range s.Predictions {
@@ -199,7 +202,7 @@ func TestARunPassesAndItsCountsAreThePlans(t *testing.T) {
 		t.Errorf("the manifest lacks something: %+v", m)
 	}
 	for _, f := range []string{rundir.CountersFile, rundir.LatencyFile, rundir.ProcessesFile, rundir.ServerFile, rundir.EventsFile,
-		rundir.LedgerFile, rundir.PredictionsFile, rundir.SummaryTextFile, rundir.ScenarioFile} {
+		rundir.LedgerFile, rundir.PredictionsFile, rundir.SummaryTextFile, rundir.ScenarioFile, rundir.PercentilesFile(rundir.Deliver)} {
 		if st, err := os.Stat(filepath.Join(r.out, "latest", f)); err != nil || st.Size() == 0 {
 			t.Errorf("%s is missing or empty: %v", f, err)
 		}

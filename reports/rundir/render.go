@@ -42,7 +42,7 @@ func (r *renderer) summary(s Summary) {
 	r.criteria(s.Criteria)
 	r.faults(s.Faults)
 	r.metrics(s.Metrics)
-	r.ledger(s.Ledger)
+	r.ledger(s.Ledger, s.Counted)
 	r.predictions(s.Predictions)
 	r.health(s.Generator, s.Processes)
 	if len(s.Notes) > 0 {
@@ -140,7 +140,7 @@ func (r *renderer) metrics(m map[string]Metric) {
 	}
 }
 
-func (r *renderer) ledger(l LedgerSummary) {
+func (r *renderer) ledger(l LedgerSummary, c *Counted) {
 	r.line("## Deliveries\n")
 	r.para("%s messages, %s deliveries expected, %s delivered.", grouped(l.Messages), grouped(l.Expected), grouped(l.Delivered))
 	rows := [][]string{{"lost", "duplicated", "reordered", "leaked", "mismatched", "foreign", "unlogged"},
@@ -148,15 +148,16 @@ func (r *renderer) ledger(l LedgerSummary) {
 			grouped(l.Unlogged)}}
 	r.table(rows, "rrrrrrr")
 	for _, x := range []struct {
-		n    int64
-		what string
+		n      int64
+		what   string
+		always bool // a promise is shown also where it held
 	}{
-		{l.LoggedTwice, "messages are in the log twice"},
-		{l.LogGaps, "seqs are missing from the log"},
-		{l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost"},
-		{l.Unresolved, "sends have an outcome that could not be found out"},
+		{l.LoggedTwice, "messages are in the log twice", true},
+		{l.LogGaps, "seqs are missing from the log", true},
+		{l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost", false},
+		{l.Unresolved, "sends have an outcome that could not be found out", false},
 	} {
-		if x.n > 0 {
+		if x.n > 0 || x.always {
 			r.item(grouped(x.n) + " " + x.what)
 		}
 	}
@@ -166,7 +167,22 @@ func (r *renderer) ledger(l LedgerSummary) {
 	}
 	r.item(fmt.Sprintf("%s; %s repeats on the wire, not applied; %s sends without an answer, %s of them committed", how,
 		grouped(l.WireRepeats), grouped(l.Unknown), grouped(l.Committed)))
+	if c != nil {
+		r.item(counted(*c))
+	}
 	r.line("")
+}
+
+// counted is the line that compares the server's count with ours.
+func counted(c Counted) string {
+	if c.Server == nil {
+		return fmt.Sprintf("we counted %s messages; what the server counted is not known: %s", grouped(c.Ours), c.Note)
+	}
+	text := fmt.Sprintf("the server counted %s messages, we counted %s, all phases included", grouped(*c.Server), grouped(c.Ours))
+	if c.Note != "" {
+		text += ": " + c.Note
+	}
+	return text
 }
 
 func (r *renderer) predictions(list []Prediction) {

@@ -88,7 +88,7 @@ func TestFigure(t *testing.T) {
 // A figure that the model does not describe has no number that could be taken for one.
 func TestNotPredicted(t *testing.T) {
 	var b strings.Builder
-	p := Prediction{Name: "frames.ack", Unit: "1/s", NotPredicted: true, Planned: ptr(80)}.WithMeasured(88)
+	p := Prediction{Name: "frames.ack", Unit: "1/s", NotPredicted: true, Planned: ptr(80.0)}.WithMeasured(88)
 	if err := RenderSummary(&b, Summary{Verdict: Passed, Predictions: []Prediction{p}}, 100); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestNotPredicted(t *testing.T) {
 }
 
 func TestWithMeasured(t *testing.T) {
-	p := Prediction{Predicted: 100, Planned: ptr(80)}.WithMeasured(88)
+	p := Prediction{Predicted: 100, Planned: ptr(80.0)}.WithMeasured(88)
 	if *p.Measured != 88 || math.Abs(*p.Error+0.12) > 1e-12 || math.Abs(*p.PlanError-0.1) > 1e-12 {
 		t.Errorf("%v %v %v", *p.Measured, *p.Error, *p.PlanError)
 	}

@@ -4,7 +4,7 @@ import "time"
 
 var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func ptr(v float64) *float64 { return &v }
+func ptr[T any](v T) *T { return &v }
 
 func testManifest() Manifest {
 	return Manifest{RunID: 7, Scenario: "baseline", Started: began, Seed: 42, Revision: "abc",
@@ -30,7 +30,7 @@ func testSummary() Summary {
 		},
 		Ledger: LedgerSummary{Expected: 700000, Delivered: 700000, Messages: 107000, Settled: true, Exported: true, WireRepeats: 5},
 		Predictions: []Prediction{
-			Prediction{Name: "frames.event", Unit: "1/s", Predicted: 8802.5, Low: 8670, High: 8935, Planned: ptr(8810)}.WithMeasured(8811),
+			Prediction{Name: "frames.event", Unit: "1/s", Predicted: 8802.5, Low: 8670, High: 8935, Planned: ptr(8810.0)}.WithMeasured(8811),
 			Prediction{Name: "deliveries_per_message", Unit: "1", Predicted: 7.04, Low: 6.94, High: 7.15}.WithMeasured(7.05),
 			{Name: "bytes.event", Unit: "B/s", Predicted: 3.55e6, Low: 3.5e6, High: 3.6e6},
 		},

@@ -1,5 +1,7 @@
 package rundir
 
+import "fmt"
+
 // Summary is summary.json.
 type Summary struct {
 	Run      string   `json:"run"`
@@ -13,12 +15,15 @@ type Summary struct {
 	Offered       int64            `json:"offered"`
 	Started       int64            `json:"started"`
 	Done          int64            `json:"done"`
-	Failed        map[string]int64 `json:"failed,omitempty"` // by code
-	Censored      int64            `json:"censored"`         // unfinished at the end
-	Held          int64            `json:"held,omitempty"`   // could not be written when due: no connection, or too many in flight; their wait is in send.intended
-	OfferedRate   float64          `json:"offered_rate"`     // 1/s
-	AchievedRate  float64          `json:"achieved_rate"`    // 1/s
-	AchievedShare float64          `json:"achieved_share"`   // done ÷ offered
+	Failed        map[string]int64 `json:"failed"`         // by code
+	Censored      int64            `json:"censored"`       // unfinished at the end
+	Held          int64            `json:"held"`           // could not be written when due: no connection, or too many in flight; their wait is in send.intended
+	OfferedRate   float64          `json:"offered_rate"`   // 1/s
+	AchievedRate  float64          `json:"achieved_rate"`  // 1/s
+	AchievedShare float64          `json:"achieved_share"` // done ÷ offered
+
+	Reconnects int64    `json:"reconnects"`        // connections that ended before the run did, in all phases
+	Counted    *Counted `json:"counted,omitempty"` // messages as the server counted them, and as we did
 
 	EffectiveAck float64 `json:"effective_ack"` // events applied (own sends included) an ack
 	NominalAck   float64 `json:"nominal_ack,omitempty"`
@@ -46,6 +51,31 @@ type Fault struct {
 	Error   string   `json:"error,omitempty"` // why it could not be done
 }
 
+// Counted holds how many messages the server says that it committed in the whole run against how many we know of.
+type Counted struct {
+	Server     *int64 `json:"server"`         // nil = not known, Note says why
+	Ours       int64  `json:"ours"`           // answered by sent, or found in the log
+	Unresolved int64  `json:"unresolved"`     // sends whose outcome could not be found out: Ours may be as many more
+	Note       string `json:"note,omitempty"` // what explains a difference, or why there is nothing to compare
+}
+
+// Explain completes Note: equal counts need none, a difference that unresolved sends can make is explained by them.
+func (c *Counted) Explain() {
+	if c.Server == nil {
+		return
+	}
+	switch d := *c.Server - c.Ours; {
+	case d == 0:
+		c.Note = ""
+	case d > 0 && d <= c.Unresolved:
+		c.Note = fmt.Sprintf("the server has committed %d of the %d sends whose outcome could not be found out", d, c.Unresolved)
+	case d > 0:
+		c.Note = fmt.Sprintf("the server counted %d more: someone else sends there, or it committed what it never confirmed", d-c.Unresolved)
+	default:
+		c.Note = fmt.Sprintf("the server counted %d fewer: it confirmed what it did not commit, or a gateway that was not read took part", -d)
+	}
+}
+
 // Metric is a latency distribution in milliseconds. With Count 0 the other figures mean nothing.
 type Metric struct {
 	Count     int64   `json:"count"`
@@ -55,9 +85,9 @@ type Metric struct {
 	P999      float64 `json:"p999_ms"`
 	Max       float64 `json:"max_ms"`
 	Mean      float64 `json:"mean_ms"`
-	Negative  int64   `json:"negative,omitempty"`   // values below zero: counted, in no histogram
-	OverRange int64   `json:"over_range,omitempty"` // recorded as the histogram's largest value
-	Censored  int64   `json:"censored,omitempty"`   // recorded with the time waited so far
+	Negative  int64   `json:"negative"`   // values below zero: counted, in no histogram
+	OverRange int64   `json:"over_range"` // recorded as the histogram's largest value
+	Censored  int64   `json:"censored"`   // recorded with the time waited so far
 }
 
 // Criterion is one criterion's outcome. Value nil = no data, which misses.

@@ -50,8 +50,9 @@ type Writer struct {
 	dir  string
 	open func(path string) (file, error)
 
-	opened time.Time     // with the monotonic clock, by which everything in the directory is timed
-	ahead  time.Duration // opened − the manifest's started
+	started time.Time     // the manifest's
+	opened  time.Time     // with the monotonic clock, by which everything in the directory is timed
+	ahead   time.Duration // opened − started
 
 	mu       sync.Mutex
 	manifest Manifest
@@ -91,7 +92,7 @@ func create(dir string, m Manifest, scenario []byte, open func(string) (file, er
 		m.Started = time.Now()
 	}
 	m.Started = m.Started.UTC()
-	w := &Writer{dir: dir, open: open, opened: time.Now(), manifest: m, streams: map[string]*stream{}}
+	w := &Writer{dir: dir, open: open, started: m.Started, opened: time.Now(), manifest: m, streams: map[string]*stream{}}
 	w.ahead = w.opened.Sub(m.Started)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,17 +110,13 @@ func (w *Writer) Dir() string { return w.dir }
 
 // Now is the time on the run's own clock: started, and what has passed since by the monotonic clock. A wall clock that is
 // set in mid-run does not move it.
-func (w *Writer) Now() time.Time { return w.Started().Add(w.since(time.Now())) }
+func (w *Writer) Now() time.Time { return w.started.Add(w.since(time.Now())) }
 
 // since is how long after started a moment is. A time that has no monotonic reading counts by its wall clock.
 func (w *Writer) since(at time.Time) time.Duration { return at.Sub(w.opened) + w.ahead }
 
 // Started is the moment from which the field t counts.
-func (w *Writer) Started() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.manifest.Started
-}
+func (w *Writer) Started() time.Time { return w.started }
 
 // Manifest changes the manifest and writes it anew, still as running.
 func (w *Writer) Manifest(edit func(*Manifest)) error {
@@ -168,8 +165,7 @@ func (w *Writer) Latency(tag string, start, end time.Time, h *hdrhistogram.Histo
 			return fmt.Errorf("%s: %w", LatencyFile, err)
 		}
 	}
-	started := w.manifest.Started
-	if err := histogramLine(&b, tag, started.Add(w.since(start)), started.Add(w.since(end)), h); err != nil {
+	if err := histogramLine(&b, tag, w.started.Add(w.since(start)), w.started.Add(w.since(end)), h); err != nil {
 		return fmt.Errorf("%s: %w", LatencyFile, err)
 	}
 	w.keep(tag, h)
@@ -213,7 +209,7 @@ func (w *Writer) Finish(s Summary, edit func(*Manifest)) error {
 		edit(&w.manifest)
 	}
 	if w.manifest.Ended == nil {
-		ended := w.manifest.Started.Add(w.since(time.Now()))
+		ended := w.Now()
 		w.manifest.Ended = &ended
 	}
 	w.manifest.Status, w.manifest.Verdict = Finished, s.Verdict
@@ -234,7 +230,7 @@ func (w *Writer) stamp(at time.Time) (time.Time, float64) {
 		at = time.Now()
 	}
 	d := w.since(at)
-	return w.Started().Add(d), float64(d.Milliseconds()) / 1000
+	return w.started.Add(d), float64(d.Milliseconds()) / 1000
 }
 
 // clockNote says that the wall clock was set during the run, "" if it was not. w.mu must be held.

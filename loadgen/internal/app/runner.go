@@ -306,6 +306,9 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	if p == driver.Measure {
 		r.rec.SetWindow(at, at.Add(sc.Measure))
 	}
+	if p == driver.Warmup {
+		r.rec.LoadBegins()
+	}
 	if r.faults != nil {
 		r.faults.phase(p, at)
 	}
@@ -334,6 +337,8 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	}
 	s := rundir.Summary{Run: filepath.Base(r.dir), Scenario: r.scenario.Name, NominalAck: float64(r.scenario.Devices.AckEvery), Ledger: led.LedgerSummary}
 	measured.Fill(&s)
+	s.Counted.Ours, s.Counted.Unresolved = s.Counted.Ours+led.Committed, led.Unresolved
+	s.Counted.Explain()
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	r.tellFaults(&s, measured)
 	s.Notes = append(s.Notes, led.Notes...)

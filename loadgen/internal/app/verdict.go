@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"strings"
 
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
@@ -19,12 +20,15 @@ type outcome struct {
 // applies, in the order of the exit codes (design: "verdicts").
 func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	s.Criteria = nil
-	missed := 0
+	missed, empty := 0, []string(nil)
 	for _, c := range criteria {
 		for _, row := range evaluate(s, c) {
 			s.Criteria = append(s.Criteria, row)
 			if row.Result != rundir.Met {
 				missed++
+			}
+			if row.Result == rundir.NoData {
+				empty = append(empty, row.Metric)
 			}
 		}
 	}
@@ -58,6 +62,9 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		if f.Error != "" && o.err == nil && !o.interrupted {
 			why(rundir.Invalid, "a fault could not be done, so this is not the run that the scenario describes: %s: %s", f.Fault, f.Error)
 		}
+	}
+	if len(empty) > 0 {
+		why(rundir.Missed, "no data: nothing was measured of %s", strings.Join(empty, ", "))
 	}
 	if missed > 0 {
 		why(rundir.Missed, "%d of %d criteria were missed", missed, len(s.Criteria))

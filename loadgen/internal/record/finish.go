@@ -26,7 +26,7 @@ func (r *Recorder) Finish() (Result, error) {
 func (r *Recorder) result() Result {
 	r.sends.mu.Lock()
 	win, lateSends := r.sends.win.clone(), r.sends.lateSends
-	reconnects := sum(r.sends.reconnects)
+	reconnects, done := sum(r.sends.reconnects), r.sends.all.done
 	r.sends.mu.Unlock()
 	res := Result{WindowS: time.Duration(r.to.Load() - r.from.Load()).Seconds(), Offered: win.offered, Started: win.started,
 		Done: win.done, Censored: win.censored, Held: win.held, Failed: win.failed, Metrics: map[string]rundir.Metric{},
@@ -60,6 +60,12 @@ func (r *Recorder) result() Result {
 	if res.Negative > 0 {
 		res.Notes = append(res.Notes, fmt.Sprintf("%d latencies were negative: the clocks of generator and receiver differ; "+
 			"they are counted and in no histogram", res.Negative))
+	}
+	res.Counted = rundir.Counted{Ours: done}
+	if n, why := r.scrape.committed(); why == "" {
+		res.Counted.Server = &n
+	} else {
+		res.Counted.Note = why
 	}
 	res.Measured, res.EffectiveAck = r.measured(res)
 	if res.Done > 0 {

@@ -22,12 +22,13 @@ type rows struct{ events, cursors float64 }
 type rowCounts struct {
 	first, last map[string]rows
 	from, to    rowTraffic
-	restarted   bool // a gateway counts from zero again: the ratio is not known
-	begun       bool // the load has: no reading is the first any more
+	restarted   bool            // a gateway counts from zero again: the ratio is not known
+	silent      map[string]bool // gateways that did not answer when they were last asked
+	begun       bool            // the load has: no reading is the first any more
 }
 
-// LoadBegins says that the load begins now. It is for a coordinator, which hears of its first sends a second late: the
-// rows of that second must not be taken for rows from before the load.
+// LoadBegins says that the load begins now: the rows of the first sends, whose replies are on their way, or of which a
+// coordinator hears a second later, must not be taken for rows from before the load.
 func (r *Recorder) LoadBegins() {
 	r.scrape.mu.Lock()
 	defer r.scrape.mu.Unlock()
@@ -61,6 +62,40 @@ func (s *scraper) keepRows(source string, values map[string]float64, t rowTraffi
 	}
 	s.rows.last[source] = now
 	s.rows.to = t
+	delete(s.rows.silent, source)
+}
+
+// missRows says that a source did not answer.
+func (s *scraper) missRows(source string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows.silent == nil {
+		s.rows.silent = map[string]bool{}
+	}
+	s.rows.silent[source] = true
+}
+
+// committed is how many messages the gateways counted from before the first send to the last reading. Otherwise why says
+// why it is not known.
+func (s *scraper) committed() (n int64, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case len(s.rows.last) == 0:
+		return 0, "no gateway's " + eventRowsMetric + " was read"
+	case s.rows.restarted:
+		return 0, "a gateway was started anew during the run, and counts from zero"
+	case s.rows.from.sent > 0:
+		return 0, "a gateway was first read when the load had begun"
+	}
+	total := 0.0
+	for source, last := range s.rows.last {
+		if s.rows.silent[source] {
+			return 0, "a gateway did not answer at the end: " + safeURL(source)
+		}
+		total += last.events - s.rows.first[source].events
+	}
+	return int64(total), ""
 }
 
 // ratios gives rows of events a sent reply and cursor rows an acked reply; ok=false without two readings of traffic.

@@ -75,6 +75,7 @@ func (s *scraper) all(ctx context.Context, client *http.Client) {
 		switch {
 		case err != nil:
 			line.Error = err.Error()
+			s.missRows(src.URL)
 		case src.JSON && !json.Valid(body):
 			line.Error = "the answer is not JSON"
 		case src.JSON:

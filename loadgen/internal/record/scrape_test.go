@@ -149,3 +149,49 @@ func TestRowsAreMeasuredAsARatio(t *testing.T) {
 		t.Error("a ratio over a restart")
 	}
 }
+
+// The messages that the gateways counted, or why they are not known.
+func TestCommitted(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		do   func(read func(source string, events float64, sent int64), silent func(string))
+		n    int64
+		why  string
+	}{
+		{"nothing read", func(func(string, float64, int64), func(string)) {}, 0, "no gateway's"},
+		{"two gateways", func(read func(string, float64, int64), _ func(string)) {
+			read("http://a", 1000, 0)
+			read("http://b", 5, 0)
+			read("http://a", 1040, 30)
+			read("http://a", 1100, 150)
+			read("http://b", 55, 150)
+		}, 150, ""},
+		{"one is silent and comes back", func(read func(string, float64, int64), silent func(string)) {
+			read("http://a", 0, 0)
+			silent("http://a")
+			read("http://a", 10, 10)
+		}, 10, ""},
+		{"one is silent at the end", func(read func(string, float64, int64), silent func(string)) {
+			read("http://a", 0, 0)
+			read("http://a", 10, 10)
+			silent("http://a")
+		}, 0, "did not answer at the end: http://a"},
+		{"one was started anew", func(read func(string, float64, int64), _ func(string)) {
+			read("http://a", 7, 0)
+			read("http://a", 3, 10)
+		}, 0, "started anew"},
+		{"the load had begun", func(read func(string, float64, int64), _ func(string)) { read("http://a", 3, 10) }, 0, "had begun"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := newRecorder(t, Config{})
+			s := &r.scrape
+			c.do(func(source string, events float64, sent int64) {
+				s.keepRows(source, map[string]float64{eventRowsMetric: events, cursorRowsMetric: 0}, rowTraffic{sent: sent})
+			}, s.missRows)
+			n, why := s.committed()
+			if n != c.n || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
+				t.Errorf("%d, %q; want %d, %q", n, why, c.n, c.why)
+			}
+		})
+	}
+}
