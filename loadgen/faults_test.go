@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,5 +180,34 @@ func TestCtrlCInAFault(t *testing.T) {
 	gone(t, children)
 	if s, _ := r.summary(); s.Verdict != rundir.Interrupted || s.Ledger.Lost != 0 {
 		t.Errorf("verdict %s, %q, %d lost", s.Verdict, s.Reasons, s.Ledger.Lost)
+	}
+}
+
+// A network that delays, drops and throttles loses nothing for good, and its process is watched as the others are.
+func TestNetworkFaults(t *testing.T) {
+	r := start(t, strings.Replace(tiny, "phases:", `faults:
+  - {at: 0s, do: delay-network, latency: 40ms, jitter: 20ms, share: 0.5, for: 1500ms}
+  - {at: 200ms, do: throttle-network, throughput: 20000, gateway: 1, for: 500ms}
+  - {at: 500ms, do: drop-network, gateway: 2, for: 700ms}
+phases:`, 1))
+	code := r.wait()
+	s, _ := r.summary()
+	if code != app.ExitPassed || !s.Ledger.Settled || s.Ledger.Delivered != s.Ledger.Expected || s.Done != s.Offered {
+		t.Fatalf("exit %d, reasons %q, ledger %+v\n%s", code, s.Reasons, s.Ledger, r.log.String())
+	}
+	if len(s.Faults) != 3 {
+		t.Fatalf("faults %+v", s.Faults)
+	}
+	for _, f := range s.Faults {
+		if f.Error != "" || f.HealedS == nil || f.Detail == "0 connections" {
+			t.Errorf("fault %+v", f)
+		}
+	}
+	// Every message to the second gateway that was due in the first half of the drop waited for its end.
+	if m := s.Metrics[rundir.SendIntended]; m.Max < 350 {
+		t.Errorf("the longest send took %v ms, though the network dropped all for 700", m.Max)
+	}
+	if !slices.ContainsFunc(s.Processes, func(p rundir.ProcessUse) bool { return p.Role == "network" && p.PID > 0 }) {
+		t.Errorf("the network is not among the processes: %+v", s.Processes)
 	}
 }

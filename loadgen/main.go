@@ -15,6 +15,7 @@ var revision = "dev" // set by the linker
 
 func main() {
 	local.Child() // a gateway of the embedded stack is this binary started again
+	app.Child()   // and so are the generator's helpers
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"imbench/loadgen/internal/netfault"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/record"
 	"imbench/loadgen/internal/scenario"
@@ -25,7 +26,8 @@ type environment struct {
 	stack   *local.Stack      // nil = a target
 	via     http.RoundTripper // of admin calls and scrapes
 	wire    protocol.GatewayConfig
-	allowed []string // labels of servers that may be loaded
+	network *netfault.Process // before the gateways; nil without faults of the network
+	allowed []string          // labels of servers that may be loaded
 }
 
 // openEnvironment starts the stack or calls on the target, and refuses a server that may not be loaded. The caller
@@ -43,6 +45,9 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 			return e, fmt.Errorf("the embedded stack did not start: %w", err)
 		}
 		e.stack, e.targets, e.admins, e.token = stack, stack.Targets, stack.AdminURLs, stack.AdminToken
+		if err := e.openNetwork(ctx, sc); err != nil {
+			return e, err
+		}
 	}
 	if e.stack == nil {
 		fmt.Fprintf(p.Stderr, "asking %s what it is\n", strings.Join(e.admins, ", "))
@@ -123,7 +128,7 @@ func (e *environment) processes() []record.Process {
 	for _, p := range e.stack.Processes() {
 		list = append(list, record.Process{Role: p.Role, PID: p.PID, Tree: p.Tree})
 	}
-	return list
+	return append(list, e.networkProcess()...)
 }
 
 // watch cancels the run when a process of the stack ends by itself; it returns when ctx ends.
@@ -134,6 +139,8 @@ func (e *environment) watch(ctx context.Context, lost context.CancelCauseFunc) {
 	select {
 	case exit := <-e.stack.Exited():
 		lost(fail(ExitTarget, "the embedded %s is gone: %v", exit.Role, exit.Err))
+	case <-e.networkGone():
+		lost(fmt.Errorf("the network between devices and gateways ended by itself: %s", e.network.Said()))
 	case <-ctx.Done():
 	}
 }
@@ -146,6 +153,7 @@ func (e *environment) close() error {
 	if e.admin != nil {
 		e.admin.Close()
 	}
+	e.closeNetwork()
 	if e.stack == nil {
 		return nil
 	}

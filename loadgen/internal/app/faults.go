@@ -40,6 +40,7 @@ type injector struct {
 	drain     time.Duration // the gateways' -drain
 	stack     mishaps       // nil against a target
 	devices   handset
+	network   network  // nil without faults of it
 	env       []string // of commands
 	event     func(name, detail string)
 	restarted func() // a process of the stack is another one now
@@ -59,6 +60,8 @@ func checkFaults(sc *scenario.Scenario, o options) error {
 		case len(o.targets) > 0 && f.NeedsStack():
 			return fmt.Errorf("faults[%d] of %s: %s can be done to the embedded stack only; with -target there are cut-devices, freeze-devices, and command, which runs a line of yours",
 				i, sc.Name, f.Do)
+		case len(o.targets) > 0 && f.Do == scenario.Command && !o.allowCommands:
+			return fmt.Errorf("faults[%d] of %s runs a command of its own beside a target (%s): say -allow-commands if you have read it", i, sc.Name, f.Command)
 		case o.database != "" && strings.HasSuffix(string(f.Do), "-database"):
 			return fmt.Errorf("faults[%d] of %s: %s needs the private PostgreSQL; the one of -db (or DATABASE_URL) is not ended by a load test", i, sc.Name, f.Do)
 		}
@@ -111,6 +114,8 @@ func (j *injector) do(ctx context.Context, i int, f scenario.Fault, struck func(
 	case scenario.FreezeDevices:
 		n := j.devices.Freeze(i, f.Share, f.For)
 		return fmt.Sprintf("%d devices read nothing for %v", n, f.For), pause(ctx, f.For)
+	case scenario.DelayNetwork, scenario.DropNetwork, scenario.ThrottleNetwork:
+		return j.harm(ctx, i, f)
 	case scenario.CutListeners:
 		n, err := j.stack.CutListeners(ctx)
 		return fmt.Sprintf("%d connections cut", n), err

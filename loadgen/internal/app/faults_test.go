@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/netfault"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
@@ -55,6 +56,13 @@ func (s *stage) Freeze(n int, share float64, _ time.Duration) int {
 	return 3
 }
 
+func (s *stage) Set(number, gateway int, h *netfault.Harm) (int, error) {
+	if h == nil {
+		return 0, s.note("harm %d over", number)
+	}
+	return 5, s.note("harm %d %d %+v", number, gateway, *h)
+}
+
 // play runs faults in virtual time and returns what was done and what became of them.
 func play(t *testing.T, s *stage, limit time.Duration, yaml string) []rundir.Fault {
 	t.Helper()
@@ -65,13 +73,36 @@ func play(t *testing.T, s *stage, limit time.Duration, yaml string) []rundir.Fau
 	s.start = time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	j := &injector{faults: sc.Faults, gateways: 3, stack: s, devices: s, event: func(string, string) {}, restarted: func() {}, ctx: ctx,
+	j := &injector{faults: sc.Faults, gateways: 3, stack: s, devices: s, network: s, event: func(string, string) {}, restarted: func() {}, ctx: ctx,
 		heal: &healing{total: 10, ready: s.ready.Load, offered: s.due.Load, heads: func() []int64 { return nil },
 			behind: func([]int64) int64 { return s.behind.Load() }}}
 	j.begin(ctx, clock.Now())
 	j.wait()
 	j.heal.settle()
 	return j.heal.results()
+}
+
+func TestNetworkIsHarmedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{}
+		s.ready.Store(10)
+		got := play(t, s, 20*time.Second, `
+  - {at: 1s, do: delay-network, latency: 80ms, jitter: 20ms, for: 3s}
+  - {at: 2s, do: drop-network, gateway: 2, for: 500ms}
+  - {at: 5s, do: throttle-network, throughput: 2000, share: 0.1, for: 1s}
+  - {at: 15s, do: drop-network, share: 0.5, for: 30s}
+`)
+		want := []string{"1s harm 0 -1 {Latency:80ms Jitter:20ms Drop:false Rate:0 Share:0}", "2s harm 1 1 {Latency:0s Jitter:0s Drop:true Rate:0 Share:0}",
+			"2.5s harm 1 over", "4s harm 0 over", "5s harm 2 -1 {Latency:0s Jitter:0s Drop:false Rate:2000 Share:0.1}", "6s harm 2 over",
+			"15s harm 3 -1 {Latency:0s Jitter:0s Drop:true Rate:0 Share:0.5}", "20s harm 3 over"}
+		if !slices.Equal(s.notes, want) {
+			t.Errorf("done\n%q, want\n%q", s.notes, want)
+		}
+		if got[0].Fault != "delay-network by 80ms ± 20ms for 3s" || *got[0].TookS != 3 || got[1].Fault != "drop-network 2 for 500ms" ||
+			got[2].Fault != "throttle-network 10 % to 2000 B/s for 1s" || got[2].Detail != "5 connections" || got[3].Error == "" {
+			t.Errorf("results %+v", got)
+		}
+	})
 }
 
 func TestFaultsHappenInTime(t *testing.T) {
@@ -195,7 +226,9 @@ func TestFaultsThatAreRefused(t *testing.T) {
 		{"{at: 1s, do: cut-listeners}", "embedded stack only", []string{"-target", "http://h:1"}},
 		{"{at: 1s, do: restart-database}", "needs the private PostgreSQL", []string{"-db", "postgres://h/db"}},
 		{"{at: 1s, do: cut-devices}", "", []string{"-target", "http://h:1"}},
-		{"{at: 1s, do: command, command: 'true'}", "", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: drop-network, for: 1s}", "embedded stack only", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: command, command: 'true'}", "say -allow-commands", []string{"-target", "http://h:1"}},
+		{"{at: 1s, do: command, command: 'true'}", "", []string{"-target", "http://h:1", "-allow-commands"}},
 		{"{at: 1s, do: kill-gateway, gateway: 1}", "", []string{"-db", "postgres://h/db"}},
 	} {
 		if err := os.WriteFile(file, []byte("faults: ["+c.fault+"]\n"), 0o644); err != nil {

@@ -33,6 +33,8 @@ type options struct {
 	cpuProfile string
 	staging    stagingOptions
 	series     seriesOptions
+
+	allowCommands bool
 }
 
 type optionalUint struct {
@@ -89,6 +91,7 @@ func parseFlags(p Program) (options, error) {
 	fs.BoolVar(&o.keep, "keep", false, "keep the population (and the embedded database) after the run")
 	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
+	fs.BoolVar(&o.allowCommands, "allow-commands", false, "run the commands of the scenario's faults beside a -target, too")
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
 	o.staging.define(fs)
 	o.series.register(fs)

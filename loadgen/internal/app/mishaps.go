@@ -22,7 +22,7 @@ func (r *runner) planFaults(ctx context.Context) {
 	heal := &healing{total: int64(r.scenario.Population.ConnectedDevices), ready: func() int64 { return r.live.Snapshot().Ready },
 		offered: func() int64 { n, _ := r.live.Totals(); return n }, heads: r.ledger.Heads, behind: r.ledger.Behind}
 	seen := r.env.processes()
-	r.faults = &injector{faults: r.scenario.Faults, gateways: len(r.env.targets), drain: r.scenario.Server.Drain, stack: r.env.mishaps(), devices: &r.hands, heal: heal,
+	r.faults = &injector{faults: r.scenario.Faults, gateways: len(r.env.targets), drain: r.scenario.Server.Drain, stack: r.env.mishaps(), devices: &r.hands, network: r.env.harmable(), heal: heal,
 		env:   []string{"IMBENCH_RUN=" + r.dir, "IMBENCH_TARGETS=" + strings.Join(r.env.targets, ",")},
 		event: func(name, detail string) { r.event("fault", name, detail) },
 		ctx:   ctx}

@@ -27,6 +27,9 @@ const (
 	CutListeners    Action = "cut-listeners"
 	CutDevices      Action = "cut-devices"
 	FreezeDevices   Action = "freeze-devices"
+	DelayNetwork    Action = "delay-network"
+	DropNetwork     Action = "drop-network"
+	ThrottleNetwork Action = "throttle-network"
 	Command         Action = "command"
 )
 
@@ -45,12 +48,15 @@ const MaxFaults = 100
 // Fault is one thing that is done to the system under load.
 type Fault struct {
 	At           time.Duration `yaml:"at" min:"0s" max:"240h" doc:"when it begins, counted from the beginning of the measured window"`
-	Do           Action        `yaml:"do" enum:"kill-gateway,drain-gateway,restart-gateway,start-gateway,stop-gateway,continue-gateway,stop-database,crash-database,restart-database,start-database,cut-listeners,cut-devices,freeze-devices,command" doc:"what is done, see above"`
-	Gateway      Which         `yaml:"gateway" doc:"actions on gateways: its number, from 1; all at once; or rolling, each when the one before it is back and ready"`
+	Do           Action        `yaml:"do" enum:"kill-gateway,drain-gateway,restart-gateway,start-gateway,stop-gateway,continue-gateway,stop-database,crash-database,restart-database,start-database,cut-listeners,cut-devices,freeze-devices,delay-network,drop-network,throttle-network,command" doc:"what is done, see above"`
+	Gateway      Which         `yaml:"gateway" doc:"actions on gateways: its number, from 1; all at once; or rolling, each when the one before it is back and ready. Actions on the network: the way to which gateway; all if absent"`
 	RestartAfter time.Duration `yaml:"restart_after" min:"0s" max:"1h" doc:"what was ended is started again this long after its end; 0s is not at all, or at once for the restart actions"`
 	Gap          time.Duration `yaml:"gap" min:"0s" max:"1h" doc:"rolling: pause between a gateway's return and the next one's end"`
-	For          time.Duration `yaml:"for" min:"0s" max:"1h" doc:"freeze-devices: how long they read nothing"`
-	Share        float64       `yaml:"share" unit:"share" min:"0" max:"1" doc:"cut-devices and freeze-devices: of the connected devices; 0 is all"`
+	For          time.Duration `yaml:"for" min:"0s" max:"1h" doc:"freeze-devices: how long they read nothing; actions on the network: how long it lasts"`
+	Share        float64       `yaml:"share" unit:"share" min:"0" max:"1" doc:"cut-devices and freeze-devices: of the connected devices; actions on the network: of the connections; 0 is all"`
+	Latency      time.Duration `yaml:"latency" min:"0s" max:"1m" doc:"delay-network: how much longer a packet takes, each way"`
+	Jitter       time.Duration `yaml:"jitter" min:"0s" max:"1m" doc:"delay-network: latency varies by up to this, up and down; the order is kept"`
+	Throughput   float64       `yaml:"throughput" unit:"bytes/s" min:"0" max:"1000000000" doc:"throttle-network: what a connection carries, each way"`
 	Command      string        `yaml:"command" doc:"command: a line for sh, run where loadgen runs; one that fails or takes over a minute makes the run invalid"`
 }
 
@@ -62,6 +68,15 @@ func (f Fault) String() string {
 	}
 	if f.Share > 0 && f.Share < 1 {
 		s += fmt.Sprintf(" %.4g %%", 100*f.Share)
+	}
+	if f.Latency > 0 {
+		s += fmt.Sprintf(" by %v", f.Latency)
+	}
+	if f.Jitter > 0 {
+		s += fmt.Sprintf(" ± %v", f.Jitter)
+	}
+	if f.Throughput > 0 {
+		s += fmt.Sprintf(" to %.4g B/s", f.Throughput)
 	}
 	if f.For > 0 {
 		s += fmt.Sprintf(" for %v", f.For)
@@ -79,9 +94,17 @@ func (f Fault) String() string {
 }
 
 // NeedsStack says whether the fault can be done to the embedded stack only.
-func (f Fault) NeedsStack() bool { return f.onGateway() || f.onDatabase() || f.Do == CutListeners }
+func (f Fault) NeedsStack() bool {
+	return f.onGateway() || f.onDatabase() || f.OnNetwork() || f.Do == CutListeners
+}
 
 func (f Fault) onGateway() bool { return strings.HasSuffix(string(f.Do), "-gateway") }
+
+// OnNetwork says whether the fault is one of the network between devices and gateways.
+func (f Fault) OnNetwork() bool { return strings.HasSuffix(string(f.Do), "-network") }
+
+// HarmsNetwork says whether any fault is one of the network.
+func (s *Scenario) HarmsNetwork() bool { return slices.ContainsFunc(s.Faults, Fault.OnNetwork) }
 
 func (f Fault) onDatabase() bool { return strings.HasSuffix(string(f.Do), "-database") }
 
@@ -100,7 +123,7 @@ func (f Fault) misplaced() string {
 	switch {
 	case f.onGateway() && f.Gateway == "":
 		return fmt.Sprintf("%s needs gateway: a number from 1, all, or rolling", f.Do)
-	case !f.onGateway() && f.Gateway != "":
+	case !f.onGateway() && !f.OnNetwork() && f.Gateway != "":
 		return fmt.Sprintf("gateway does not go with %s", f.Do)
 	case f.RestartAfter > 0 && !in(KillGateway, DrainGateway, RestartGateway, StopDatabase, CrashDatabase, RestartDatabase):
 		return fmt.Sprintf("restart_after does not go with %s", f.Do)
@@ -110,12 +133,18 @@ func (f Fault) misplaced() string {
 		return fmt.Sprintf("gateway: rolling does not go with %s: it would not wait for anything", f.Do)
 	case f.Gateway == Rolling && f.RestartAfter == 0 && !in(RestartGateway):
 		return fmt.Sprintf("%s needs restart_after when it is rolling, or no gateway is left", f.Do)
-	case f.For == 0 && in(FreezeDevices):
-		return "freeze-devices needs for, which says how long"
-	case f.For > 0 && !in(FreezeDevices):
+	case f.For == 0 && (in(FreezeDevices) || f.OnNetwork()):
+		return fmt.Sprintf("%s needs for, which says how long", f.Do)
+	case f.For > 0 && !in(FreezeDevices) && !f.OnNetwork():
 		return fmt.Sprintf("for does not go with %s", f.Do)
-	case f.Share > 0 && !in(CutDevices, FreezeDevices):
+	case f.Share > 0 && !in(CutDevices, FreezeDevices) && !f.OnNetwork():
 		return fmt.Sprintf("share does not go with %s", f.Do)
+	case (f.Latency > 0) != in(DelayNetwork):
+		return "latency, a duration, goes with do: delay-network, and do: delay-network needs it"
+	case f.Jitter > f.Latency:
+		return "jitter, up to the latency, goes with do: delay-network"
+	case (f.Throughput > 0) != in(ThrottleNetwork):
+		return "throughput, in bytes a second, goes with do: throttle-network, and do: throttle-network needs it"
 	case (f.Command != "") != in(Command):
 		return "command, a line for the shell, goes with do: command, and do: command needs it"
 	}
@@ -191,13 +220,15 @@ func (t *timeline) play(f Fault) string {
 		return fmt.Sprintf("it ends %v after the beginning of the measured window, and the load at %v", f.At+max(f.RestartAfter, f.For), t.load)
 	case f.onDatabase():
 		return t.database(f, back)
-	case !f.onGateway():
+	case !f.onGateway() && (!f.OnNetwork() || f.Gateway == ""):
 		return ""
 	}
 	n := f.Number()
 	switch {
 	case n < 0 && f.Gateway != All && f.Gateway != Rolling || n >= len(t.up):
 		return fmt.Sprintf("gateway %s: there are gateways 1 to %d (server.gateways); or say all, or rolling", f.Gateway, len(t.up))
+	case f.OnNetwork():
+		return ""
 	case n >= 0:
 		return t.gateway(f, n, back)
 	case f.Gateway == Rolling:

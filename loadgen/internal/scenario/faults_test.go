@@ -19,7 +19,17 @@ func TestTimeline(t *testing.T) {
 		"": {"{at: 1s, do: kill-gateway, gateway: 1}", "{at: 9s, do: start-gateway, gateway: 1}", "{at: 9s, do: stop-gateway, gateway: 1}",
 			"{at: 10s, do: continue-gateway, gateway: 1}", "{at: 11s, do: crash-database, restart_after: 2s}", "{at: 14s, do: restart-database}",
 			"{at: 15s, do: restart-gateway, gateway: rolling, gap: 1s}", "{at: 16s, do: cut-devices}", "{at: 17s, do: freeze-devices, for: 3s, share: 0.2}",
-			"{at: 18s, do: command, command: 'true'}", "{at: 24s, do: cut-listeners}"},
+			"{at: 18s, do: command, command: 'true'}", "{at: 24s, do: cut-listeners}",
+			"{at: 2s, do: delay-network, latency: 80ms, jitter: 80ms, for: 2s}", "{at: 2s, do: drop-network, gateway: 3, for: 2s}", "{at: 2s, do: throttle-network, throughput: 2000, share: 0.1, for: 2s}"},
+		"faults[0]: drop-network needs for":                                       {"{at: 1s, do: drop-network}"},
+		"faults[0]: it ends 26s after the":                                        {"{at: 16s, do: drop-network, for: 10s}"},
+		"faults[0]: gateway 9: there are gateways 1 to 3":                         {"{at: 1s, do: drop-network, gateway: 9, for: 1s}"},
+		"faults[0]: gateway: rolling does not go with drop-network":               {"{at: 1s, do: drop-network, gateway: rolling, for: 1s}"},
+		"do: delay-network needs it":                                              {"{at: 1s, do: delay-network, for: 1s}"},
+		"faults[0]: latency, a duration, goes with do: delay-network":             {"{at: 1s, do: drop-network, latency: 1s, for: 1s}"},
+		"faults[0]: jitter, up to the latency":                                    {"{at: 1s, do: delay-network, latency: 1s, jitter: 2s, for: 1s}"},
+		"faults[0]: throughput, in bytes a second":                                {"{at: 1s, do: throttle-network, for: 1s}"},
+		"faults[0]: restart_after does not go with throttle-network":              {"{at: 1s, do: throttle-network, throughput: 1, for: 1s, restart_after: 1s}"},
 		"faults[0]: at 25s lies past the end of the load, 25s after":              {"{at: 25s, do: cut-listeners}"},
 		"faults[0]: it ends 27s after the beginning":                              {"{at: 24s, do: kill-gateway, gateway: 2, restart_after: 3s}"},
 		"faults[0]: it ends 26s after":                                            {"{at: 16s, do: freeze-devices, for: 10s}"},
@@ -78,6 +88,7 @@ func TestLongestOutage(t *testing.T) {
 	for want, lines := range map[time.Duration][]string{
 		0:               {"{at: 1s, do: cut-devices}"},
 		7 * time.Second: {"{at: 1s, do: crash-database, restart_after: 7s}"},
+		6 * time.Second: {"{at: 1s, do: drop-network, for: 6s}"},
 		8 * time.Second: {"{at: 1s, do: stop-database}", "{at: 9s, do: start-database}"},
 	} {
 		s, err := faults(t, lines...)
