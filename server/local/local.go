@@ -115,6 +115,12 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 	// baseline on two cores, two gateways with two threads each took a fifth more CPU than with one).
 	env = append(env, "GOMAXPROCS="+strconv.Itoa(max(1, runtime.NumCPU()/cfg.Gateways)))
 	env = append(env, cfg.GatewayEnv...)
+	id := "g"
+	if cfg.DatabaseURL != "" { // where another stack may be: gateways of one name would take each other's devices
+		own := make([]byte, 4)
+		_, _ = rand.Read(own) // never fails
+		id += hex.EncodeToString(own) + "-"
+	}
 	started := make([]*gateway, cfg.Gateways)
 	recipes := make([]recipe, cfg.Gateways)
 	errs := make([]error, cfg.Gateways)
@@ -123,7 +129,7 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 		wg.Go(func() {
 			n := strconv.Itoa(i + 1)
 			recipes[i] = recipe{role: "gateway-" + n, logDir: cfg.LogDir, listen: "127.0.0.1:0", admin: "127.0.0.1:0", env: env,
-				args: append([]string{"-environment", "embedded", "-gateway-id", "g" + n}, cfg.GatewayArgs...)}
+				args: append([]string{"-environment", "embedded", "-gateway-id", id + n}, cfg.GatewayArgs...)}
 			started[i], errs[i] = recipes[i].start(ctx, os.O_TRUNC)
 		})
 	}

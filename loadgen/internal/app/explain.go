@@ -3,10 +3,20 @@ package app
 import (
 	"fmt"
 	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/scenario"
+	"imbench/model/capacity"
+	"imbench/reports/rundir"
+)
+
+const (
+	explainWidth = 100 // columns
+	explainLabel = 12
 )
 
 // explain prints what a scenario would do, what the model predicts of it, and what it needs; nothing is started.
@@ -23,44 +33,224 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	if err != nil {
 		return &exitError{ExitUsage, err}
 	}
-	fmt.Fprintf(w, "%s: %s\n\n", sc.Name, sc.Description)
-	if len(o.targets) == 0 {
-		fmt.Fprintf(w, "drives      an embedded stack: a private PostgreSQL and %d gateways\n", sc.Server.Gateways)
-	} else {
-		fmt.Fprintf(w, "drives      %v; environments allowed: %v\n", o.targets, append(append([]string(nil), sc.AllowEnvironments...), o.allowEnv...))
+	t := &sheet{}
+	t.text(sc.Name + ": " + sc.Description)
+	t.text("")
+	explainTarget(t, sc, o)
+	explainPopulation(t, sc, pop)
+	explainLoad(t, sc, plan, expected)
+	explainDevices(t, sc)
+	explainPhases(t, sc)
+	for _, f := range sc.Faults {
+		t.row("faults", "at %v of the measured window: %s", f.At, f)
 	}
-	fmt.Fprintf(w, "population  %d users, %d devices (%d connected), %d conversations   digest %.16s\n", len(pop.Users), len(pop.Devices),
-		sc.Population.ConnectedDevices, len(pop.Convs), population.Digest(pop))
-	fmt.Fprintf(w, "arrivals    %d messages in all, %d in the measured window, seed %d   digest %.16s\n", expected.Total, expected.Window, sc.Seed, plan.Digest())
+	for _, c := range sc.Criteria {
+		t.row("criteria", "%s", c)
+	}
+	t.row("criteria", "no delivery promise broken, in any case")
+	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
+	t.predictions(predictions.Predictions)
+	_, err = io.WriteString(w, t.b.String())
+	return err
+}
+
+func explainTarget(t *sheet, sc *scenario.Scenario, o options) {
+	if len(o.targets) > 0 {
+		allowed := append(append([]string(nil), sc.AllowEnvironments...), o.allowEnv...)
+		t.row("drives", "%s; environments allowed: %s", strings.Join(o.targets, ", "), strings.Join(allowed, ", "))
+		return
+	}
+	t.row("drives", "an embedded stack: a private PostgreSQL and %s (%s)", many(sc.Server.Gateways, "gateway"), strings.Join(sc.GatewayArgs(), " "))
+}
+
+func explainPopulation(t *sheet, sc *scenario.Scenario, pop *population.Population) {
+	t.row("population", "%s, %s of which %s are connected, %s; digest %.16s", many(len(pop.Users), "user"), many(len(pop.Devices), "device"),
+		grouped(sc.Population.ConnectedDevices), many(len(pop.Convs), "conversation"), population.Digest(pop))
+	for _, k := range sc.GroupKinds() {
+		way := "pushed"
+		if sc.Hinted(string(k.Mode), k.Size) {
+			way = fmt.Sprintf("hinted, read by %.3g %% of the devices", 100**k.ReadingShare)
+		}
+		t.row("groups", "%s of %d members, %s", grouped(k.Count), k.Size, way)
+	}
+	directs := 0
+	for i := range pop.Convs {
+		if pop.Convs[i].Kind == "direct" {
+			directs++
+		}
+	}
+	t.row("directs", "%s, pushed", many(directs, "direct chat"))
+}
+
+func explainLoad(t *sheet, sc *scenario.Scenario, plan *population.Plan, e population.Expected) {
+	l := sc.Load
+	t.row("arrivals", "%s: %s to groups (%d active at a time), %s to direct chats (%d active), in bursts of %d", l.Arrivals, l.GroupRate, l.ActiveGroups,
+		l.DirectRate, l.ActiveDirects, l.Burst)
+	t.row("arrivals", "%s in all, %s in the measured window; seed %d, digest %.16s", many(int(e.Total), "message"), grouped(int(e.Window)), sc.Seed, plan.Digest())
+	for i, line := range l.Lines() {
+		if i == maxExplained {
+			t.row("stages", "and %d more", len(l.Stages)-i)
+			break
+		}
+		factor := fmt.Sprintf("× %.4g", line.Begin)
+		if line.End != line.Begin {
+			factor += fmt.Sprintf(" to × %.4g", line.End)
+		}
+		t.row("stages", "from %s to %s of the load: rates %s", seconds(line.From), seconds(line.To), factor)
+	}
+	if len(l.Bodies) == 0 {
+		t.row("bodies", "%d bytes", l.BodyBytes)
+	}
+	for i, b := range l.Bodies {
+		if i == maxExplained {
+			t.row("bodies", "and %d more kinds", len(l.Bodies)-i)
+			break
+		}
+		size := fmt.Sprintf("%d bytes", b.Bytes)
+		if b.Sigma > 0 {
+			size = fmt.Sprintf("lognormal, median %d bytes, sigma %.3g, at most %d", b.Bytes, b.Sigma, b.Max)
+		}
+		t.row("bodies", "weight %.4g: %s", b.Weight, size)
+	}
+}
+
+// maxExplained bounds what is listed one by one.
+const maxExplained = 20
+
+func explainDevices(t *sheet, sc *scenario.Scenario) {
+	d := sc.Devices
+	t.row("devices", "acknowledge every %d events or after %v; lose %.3g %% of the pushes; send again after %v without a reply", d.AckEvery, d.AckDelay,
+		100*d.Loss, d.ResendAfter)
+}
+
+func explainPhases(t *sheet, sc *scenario.Scenario) {
 	p := sc.Phases
-	fmt.Fprintf(w, "phases      connect %s, warm-up %s, measure %s, tail %s, settle up to %s\n",
-		connectTime(sc), p.Warmup, p.Measure, p.Tail, p.Settle)
-	for i, f := range sc.Faults {
-		label := "faults"
-		if i > 0 {
-			label = ""
-		}
-		fmt.Fprintf(w, "%-11s at %v of the measured window: %s\n", label, f.At, f)
+	connect := time.Duration(float64(sc.Population.ConnectedDevices) / float64(sc.Devices.ConnectRate) * float64(time.Second)).Round(100 * time.Millisecond)
+	t.row("phases", "connect %v, warm-up %v, measure %v, tail %v, settle up to %v: %v to %v after provisioning", connect, p.Warmup, p.Measure, p.Tail, p.Settle,
+		connect+p.LoadTime(), connect+p.LoadTime()+p.Settle)
+}
+
+// sheet is a table of labels and texts, wrapped at explainWidth. Rows of one label name it once.
+type sheet struct {
+	b    strings.Builder
+	last string
+}
+
+func (t *sheet) text(s string) { t.wrap("", s) }
+
+func (t *sheet) row(label, format string, args ...any) {
+	shown := label
+	if label == t.last {
+		shown = ""
 	}
-	fmt.Fprintf(w, "needs       %d open files for the devices, as many again over the gateways\n", driver.FilesNeeded(sc.Population.ConnectedDevices))
-	for i, c := range sc.Criteria {
-		label := "criteria"
-		if i > 0 {
-			label = ""
+	t.last = label
+	t.wrap(fmt.Sprintf("%-*s", explainLabel, shown), fmt.Sprintf(format, args...))
+}
+
+func (t *sheet) wrap(mark, text string) {
+	t.b.WriteString(mark)
+	column := len(mark)
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i > 0 && column+1+n > explainWidth:
+			t.b.WriteString("\n" + strings.Repeat(" ", len(mark)))
+			column = len(mark)
+		case i > 0:
+			t.b.WriteByte(' ')
+			column++
 		}
-		fmt.Fprintf(w, "%-11s %s\n", label, c)
+		t.b.WriteString(word)
+		column += n
 	}
-	fmt.Fprintf(w, "\npredicted for the measured window: by the model with its 95 %% interval, and by this plan\n")
-	for _, f := range predictions.Predictions {
-		planned := "-"
+	t.b.WriteByte('\n')
+}
+
+func (t *sheet) predictions(list []rundir.Prediction) {
+	t.text("")
+	t.text("Predicted for the measured window: by the model with its 95 % interval, and by this plan")
+	t.b.WriteString(fmt.Sprintf("%-24s %-8s %14s %27s %12s\n", "figure", "unit", "model", "95 % interval", "plan"))
+	for _, f := range list {
+		model, interval, planned := fmt.Sprintf("%.5g", f.Predicted), fmt.Sprintf("%.5g to %.5g", f.Low, f.High), "-"
+		if f.NotPredicted {
+			model, interval = "not predicted", ""
+		}
 		if f.Planned != nil {
 			planned = fmt.Sprintf("%.5g", *f.Planned)
 		}
-		fmt.Fprintf(w, "  %-24s %11.5g %-8s [%.5g, %.5g]   plan %s\n", f.Name, f.Predicted, f.Unit, f.Low, f.High, planned)
+		t.b.WriteString(fmt.Sprintf("%-24s %-8s %14s %27s %12s\n", f.Name, f.Unit, model, interval, planned))
 	}
-	return nil
+	told := map[string]bool{}
+	for _, f := range list {
+		if f.NotPredicted && !told[f.Note] {
+			told[f.Note] = true
+			t.text("Not predicted: " + f.Note + ".")
+		}
+	}
 }
 
-func connectTime(sc *scenario.Scenario) string {
-	return fmt.Sprintf("%.1fs", float64(sc.Population.ConnectedDevices)/float64(sc.Devices.ConnectRate))
+// many is a number with its noun: "1 gateway", "9 000 users".
+func many(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return grouped(n) + " " + noun
+}
+
+// grouped writes 1234567 as "1 234 567".
+func grouped(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
+}
+
+func seconds(s float64) string { return time.Duration(s * float64(time.Second)).String() }
+
+// megabytes of a number of bytes, with one digit that counts at the least.
+func megabytes(bytes float64) string {
+	if mb := bytes / 1e6; mb >= 10 {
+		return grouped(int(mb+0.5)) + " MB"
+	}
+	return fmt.Sprintf("%.2g MB", bytes/1e6)
+}
+
+func explainNeeds(t *sheet, sc *scenario.Scenario, pop *population.Population, e population.Expected, embedded bool) {
+	n := sc.Population.ConnectedDevices
+	need := needs(sc, pop, e)
+	t.row("needs", "open files: %s in this process, and %s over the gateways", grouped(driver.FilesNeeded(n)), grouped(n))
+	t.row("needs", "ports: %s at a time, one a device; on loopback from 32 addresses, elsewhere a source address has about 28 000 for each target", grouped(n))
+	t.row("needs", "memory, about: %s here, %s in the gateways", megabytes(need.memory), megabytes(need.gateways))
+	if embedded {
+		t.row("needs", "disk, about: %s for the run directory, %s for the private database while it runs", megabytes(need.runDir), megabytes(need.database))
+		return
+	}
+	t.row("needs", "disk, about: %s for the run directory; the target's database grows by about %s", megabytes(need.runDir), megabytes(need.database))
+}
+
+// need is what a run takes, in bytes; estimates from what runs of the baseline and of smoke took, good to a factor of two.
+type need struct{ memory, gateways, runDir, database float64 }
+
+func needs(sc *scenario.Scenario, pop *population.Population, e population.Expected) need {
+	seats, cursors := 0.0, 0.0
+	for _, c := range pop.Convs {
+		seats += float64(len(c.Members))
+		for _, u := range c.Members {
+			cursors += float64(len(pop.Users[u].Devices))
+		}
+	}
+	connected, messages := float64(sc.Population.ConnectedDevices), float64(e.Total)
+	acks := 0.0
+	if e.Window > 0 {
+		acks = e.Figures[capacity.CursorRows] / e.Figures[capacity.EventRows] * messages
+	}
+	seconds := (sc.Phases.LoadTime() + sc.Phases.Settle).Seconds()
+	return need{
+		memory:   40e6 + 12e3*connected + 200*(seats+float64(len(pop.Users)+len(pop.Convs))),
+		gateways: float64(sc.Server.Gateways)*30e6 + 16e3*connected,
+		runDir:   50e3 + seconds*(3e3+4e3*float64(sc.Server.Gateways)),
+		// What is provisioned, a message's row with its indexes, and the log, of which PostgreSQL keeps max_wal_size.
+		database: 40e6 + 300*cursors + 600*seats + 700*messages + min(1.1e9, 900*messages+300*acks),
+	}
 }

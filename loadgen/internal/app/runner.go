@@ -105,6 +105,9 @@ func (r *runner) prepare() error {
 	if r.plan, err = population.NewPlan(r.pop, r.scenario, r.scenario.Seed); err != nil {
 		return &exitError{ExitUsage, err}
 	}
+	if n := r.expectedMessages(); n > 1e6 {
+		r.say("planning about %.1f million messages", n/1e6)
+	}
 	if err := driver.CheckFiles(r.scenario.Population.ConnectedDevices); err != nil {
 		return &exitError{ExitUsage, err}
 	}
@@ -113,6 +116,12 @@ func (r *runner) prepare() error {
 		return &exitError{ExitUsage, err}
 	}
 	return nil
+}
+
+// expectedMessages is about how many the plan has.
+func (r *runner) expectedMessages() float64 {
+	l, all := r.scenario.Load, r.scenario.Phases.LoadTime()
+	return float64(l.GroupRate+l.DirectRate) * l.MeanFactor(0, all) * all.Seconds()
 }
 
 // early names the end of a run before any load: Ctrl-C, or what went wrong.
