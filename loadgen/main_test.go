@@ -318,13 +318,17 @@ func TestTargetAndWrongToken(t *testing.T) {
 	if code := r.wait(); code != app.ExitUsage || !strings.Contains(r.log.String(), "environment not allowed") {
 		t.Errorf("foreign environment: exit %d, want %d\n%s", code, app.ExitUsage, r.log.String())
 	}
-	// A population is created, driven and removed again, twice, on a target that stays.
-	for range 2 {
-		r = start(t, strings.Replace(tiny, "grace: 1s, sweep: 200ms", "grace: 4s, sweep: 1s", 1), target...)
-		if code := r.wait(); code != app.ExitPassed {
-			t.Errorf("exit %d, want passed\n%s", code, r.log.String())
-		}
+	// A population is created, driven and removed again on a target that stays, for a run and for each of two in pairs.
+	own := strings.NewReplacer("grace: 1s, sweep: 200ms", "grace: 4s, sweep: 1s") // as the target has them
+	r = start(t, own.Replace(tiny), target...)
+	if code := r.wait(); code != app.ExitPassed {
+		t.Errorf("exit %d, want passed\n%s", code, r.log.String())
 	}
+	r = start(t, own.Replace(brief), "-ab", "one="+stack.Targets[0]+",two="+stack.Targets[1], "-admin", "one="+stack.AdminURLs[0]+",two="+stack.AdminURLs[1], "-repeat", "2")
+	if code := r.wait(); code != app.ExitPassed {
+		t.Errorf("exit %d, want passed\n%s", code, r.log.String())
+	}
+	comparedTargets(r, stack.Targets)
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, stack.AdminURLs[0]+"/admin/v1/populations", nil)
 	req.Header.Set("Authorization", "Bearer "+stack.AdminToken)
 	resp, err := http.DefaultClient.Do(req)

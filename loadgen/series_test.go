@@ -141,3 +141,19 @@ func TestSeries(t *testing.T) {
 		manifest(t, dir, doc.Probes[1].Run, rundir.Interrupted)
 	})
 }
+
+// comparedTargets looks at a comparison of two targets: each variant drove its own.
+func comparedTargets(r *run, targets []string) {
+	r.t.Helper()
+	dir, doc := document[rundir.Comparison](r, "ab", rundir.ComparisonFile)
+	if len(doc.Runs) != 4 || !doc.SamePlan {
+		r.t.Errorf("%+v", doc)
+	}
+	for _, x := range doc.Runs {
+		m := manifest(r.t, dir, x.Run, rundir.Passed)
+		want := targets[map[string]int{"one": 0, "two": 1}[x.Variant]]
+		if len(m.Target.URLs) != 1 || m.Target.URLs[0] != want {
+			r.t.Errorf("%s drove %v, want %s", x.Variant, m.Target.URLs, want)
+		}
+	}
+}

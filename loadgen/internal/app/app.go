@@ -96,7 +96,7 @@ func run(ctx context.Context, p Program) (int, error) {
 		return ExitUsage, &exitError{ExitUsage, err}
 	}
 	if o.explain {
-		return ExitPassed, explain(p.Stdout, sc, o)
+		return ExitPassed, errors.Join(explain(p.Stdout, sc, o), explainSeries(p.Stdout, sc, o))
 	}
 	if envValue(p.Env, "GOMAXPROCS") == "" { // a user's own choice wins
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + spareThreads))

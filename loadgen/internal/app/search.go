@@ -23,13 +23,7 @@ const probeSettle = time.Minute
 
 // search finds the highest multiple of the scenario's rates that meets its criteria; see package search for how.
 func (c *campaign) search(ctx context.Context) (int, error) {
-	if len(c.base.Faults) > 0 {
-		return ExitUsage, fail(ExitUsage, "-search: the scenario has faults, and short probes have no room for their timeline; search without them, then run it at the rate that was found")
-	}
-	if c.rate() <= 0 || len(c.base.Criteria) == 0 {
-		return ExitUsage, fail(ExitUsage, "-search: the scenario has no criteria, so every rate would do")
-	}
-	highest, err := c.plannable(c.options.series.probes.highest)
+	highest, err := c.searchable()
 	if err != nil {
 		return ExitUsage, err
 	}
@@ -68,6 +62,17 @@ func (c *campaign) search(ctx context.Context) (int, error) {
 	}
 	c.concludeSearch(s.Answer(), doc.Probes)
 	return c.end()
+}
+
+// searchable refuses a scenario without a steady load or an answer, and gives the highest multiple that can be tried.
+func (c *campaign) searchable() (highest float64, err error) {
+	if len(c.base.Faults) > 0 {
+		return 0, fail(ExitUsage, "-search: the scenario has faults, and short probes have no room for their timeline; search without them, then run it at the rate that was found")
+	}
+	if len(c.base.Criteria) == 0 {
+		return 0, fail(ExitUsage, "-search: the scenario has no criteria, so every rate would do")
+	}
+	return c.plannable(c.options.series.probes.highest)
 }
 
 // rate is the scenario's, in messages/s.

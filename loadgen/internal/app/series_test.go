@@ -232,3 +232,22 @@ func TestConclude(t *testing.T) {
 		}
 	}
 }
+
+// -explain tells which runs there would be, and makes none.
+func TestExplainSeries(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"-repeat", "3", "-seed", "7"}, "series      3 runs, seeds 7 to 9; loaded for 1m0s in all"},
+		{[]string{"-ab", "devices.ack_every=1,8", "-same-seed"}, "variant B   8: devices.ack_every=8\nseries      4 pairs, ABBA, seed 1 in all; loaded for 2m40s in all"},
+		{[]string{"-search", "-search-highest", "2"}, "search      from 125 messages/s, up to 250 (2.000 times) if need be; short probes load for 20s and more, a confirmation for 20s"},
+		{[]string{"-ab", "old=http://h:1,new=http://h:2", "-admin", "old=http://h:3,new=http://h:4"}, "variant A   old: http://h:1\n"},
+	} {
+		var out, say bytes.Buffer
+		code := Run(context.Background(), Program{Args: append([]string{"-scenario", "smoke", "-explain"}, c.args...), Stdout: &out, Stderr: &say})
+		if code != ExitPassed || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%q: exit %d, %s\n%s", c.args, code, say.String(), out.String())
+		}
+	}
+}
