@@ -10,6 +10,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io"
+	"log"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +21,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,14 +57,30 @@ func loadgen(t *testing.T, args ...string) (code int, out, log string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// What a run that was killed has left is listed, is nobody else's to remove, and goes with -cleanup, which leaves the rest.
-func TestCleanupAfterACrash(t *testing.T) {
+// One stack plays the staging cluster for all of these: none of them may leave anything on it.
+func TestTarget(t *testing.T) {
 	stack := target(t)
+	t.Run("cleanup after a crash", func(t *testing.T) { cleanupAfterACrash(t, stack) })
+	t.Run("behind TLS", func(t *testing.T) { behindTLS(t, stack) })
+	t.Run("stop and commands", func(t *testing.T) { stopAndCommands(t, stack) })
+	t.Run("abort", func(t *testing.T) { abortRule(t, stack) })
+	t.Run("loss of a gateway", func(t *testing.T) { lossOfAGateway(t, stack) })
+	code, out, log := loadgen(t, "-admin", stack.AdminURLs[0], "-cleanup", "list")
+	if code != app.ExitPassed || out != "no test populations\n" {
+		t.Errorf("left on the target (exit %d):\n%s%s", code, out, log)
+	}
+}
+
+// long has a window that only its end from outside ends.
+var long = strings.Replace(short, "measure: 1s", "measure: 10m", 1)
+
+// What a run that was killed has left is listed, is nobody else's to remove, and goes with -cleanup, which leaves the rest.
+func cleanupAfterACrash(t *testing.T, stack *local.Stack) {
 	admin := []string{"-admin", stack.AdminURLs[0]}
 	var left []string
 	for range 2 {
-		r := start(t, strings.Replace(short, "measure: 1s", "measure: 10m", 1), "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0], "-owner", "me")
-		r.until(`"phase":"warmup"`)
+		r := start(t, long, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0], "-owner", "me")
+		r.until(`"phase":"measure"`)
 		if err := r.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,11 +121,13 @@ func TestCleanupAfterACrash(t *testing.T) {
 	if out := list(); strings.Contains(out, left[0]) || !strings.Contains(out, left[1]) {
 		t.Errorf("the list after the removal of %s:\n%s", left[0], out)
 	}
+	if code, _, log := loadgen(t, append(admin, "-cleanup", left[1], "-owner", "me")...); code != app.ExitPassed {
+		t.Error(log)
+	}
 }
 
 // One address that speaks TLS, asks for a client's certificate, and has two gateways behind it.
-func TestTargetBehindTLS(t *testing.T) {
-	stack := target(t)
+func behindTLS(t *testing.T, stack *local.Stack) {
 	pki := newPKI(t)
 	var unmarked atomic.Int64
 	front := pki.front(t, stack, &unmarked)
@@ -145,6 +166,76 @@ func TestTargetBehindTLS(t *testing.T) {
 		if code := r.wait(); code != app.ExitTarget || !strings.Contains(r.log.String(), c.say) {
 			t.Errorf("%s: exit %d, want %d and %q\n%s", name, code, app.ExitTarget, c.say, r.log.String())
 		}
+	}
+}
+
+// A run ends when it is told to from outside, keeps what it has, and calls the user's commands at both ends.
+func stopAndCommands(t *testing.T, stack *local.Stack) {
+	said := filepath.Join(t.TempDir(), "said")
+	args := []string{"-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0]}
+	r := start(t, long, append(args, "-on-start", "echo begins $IMBENCH_SCENARIO $IMBENCH_NAMESPACE > "+said,
+		"-on-end", "echo $IMBENCH_VERDICT $IMBENCH_EXIT >> "+said+"; test -s $IMBENCH_RUN/summary.json; echo so >&2; exit 3")...)
+	r.until(`"phase":"measure"`)
+	code, out, log := loadgen(t, "-stop", filepath.Base(onlyRun(t, r.out)), "-out", r.out)
+	if code != app.ExitPassed || !strings.Contains(out, "has ended: interrupted") {
+		t.Errorf("-stop: exit %d, %q, %s", code, out, log)
+	}
+	if code := r.wait(); code != app.ExitInterrupted {
+		t.Errorf("exit %d, want %d\n%s", code, app.ExitInterrupted, r.log.String())
+	}
+	s, m := r.summary()
+	if s.Verdict != rundir.Interrupted || !strings.Contains(s.Reasons[0], "stopped by loadgen -stop") || s.Ledger.Lost != 0 {
+		t.Errorf("verdict %s, reasons %q, %d lost", s.Verdict, s.Reasons, s.Ledger.Lost)
+	}
+	b, err := os.ReadFile(said)
+	if want := "begins tiny " + m.Population.Namespace + "\ninterrupted 130\n"; err != nil || string(b) != want {
+		t.Errorf("the commands were told %q, %v; want %q", b, err, want)
+	}
+	if !strings.Contains(r.log.String(), "-on-end failed: exit status 3: so") {
+		t.Errorf("the failure of -on-end was not told:\n%s", r.log.String())
+	}
+	r = start(t, long, append(args, "-on-start", "echo no silence >&2; false")...)
+	if code := r.wait(); code != app.ExitError || !strings.Contains(r.log.String(), "-on-start failed, so no load was made: exit status 1: no silence") {
+		t.Errorf("exit %d, want %d\n%s", code, app.ExitError, r.log.String())
+	}
+}
+
+// A target that lets only half through is left alone, and the reason is kept.
+func abortRule(t *testing.T, stack *local.Stack) {
+	rule := "\nabort: [{metric: achieved_rate, min: 80%, for: 2s}]\n"
+	r := start(t, long+rule, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0])
+	r.until(`"phase":"measure"`)
+	if err := stack.Kill(1, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	code := r.wait()
+	if err := stack.Kill(1, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := r.summary()
+	if code != app.ExitAborted || s.Verdict != rundir.Aborted || !strings.Contains(s.Reasons[0], "abort rule achieved_rate < 80% for 2s: it was ") || s.Ledger.Lost != 0 {
+		t.Errorf("exit %d, verdict %s, reasons %q, %d lost\n%s", code, s.Verdict, s.Reasons, s.Ledger.Lost, r.log.String())
+	}
+}
+
+// A gateway of several is lost for good, the one that took the population: the run is judged by its criteria, and proven.
+func lossOfAGateway(t *testing.T, stack *local.Stack) {
+	r := start(t, strings.Replace(strings.Replace(short, "measure: 1s", "measure: 3s", 1), "settle: 10s", "settle: 60s", 1),
+		"-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[1]+","+stack.AdminURLs[0])
+	r.until(`"phase":"measure"`)
+	if err := stack.KillGateway(1); err != nil {
+		t.Fatal(err)
+	}
+	code := r.wait()
+	if err := stack.StartGateway(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	s, m := r.summary()
+	if code != app.ExitPassed && code != app.ExitMissed || s.Ledger.Broken() || s.Ledger.Delivered != s.Ledger.Expected || !s.Ledger.Exported || !s.Ledger.Settled {
+		t.Errorf("exit %d, reasons %q, ledger %+v\n%s", code, s.Reasons, s.Ledger, r.log.String())
+	}
+	if m.Target.Reached["g1"] <= m.Target.Reached["g2"] {
+		t.Errorf("gateways reached: %v; want more welcomes from the one that stayed", m.Target.Reached)
 	}
 }
 
@@ -222,7 +313,7 @@ func (p *pki) front(t *testing.T, stack *local.Stack, unmarked *atomic.Int64) st
 		admin.ServeHTTP(w, r)
 	}))
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{p.own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: p.pool}
-	srv.Config.ErrorLog = nil
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshakes that are to fail
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv.URL

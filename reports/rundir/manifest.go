@@ -42,6 +42,7 @@ type Manifest struct {
 	Revision   string             `json:"revision"`
 	Go         string             `json:"go,omitempty"`
 	Command    []string           `json:"command,omitempty"`
+	Process    *Process           `json:"process,omitempty"` // who writes the directory
 	Hosts      []Host             `json:"hosts,omitempty"`
 	Target     Target             `json:"target"`
 	Postgres   Postgres           `json:"postgres"`

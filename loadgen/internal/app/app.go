@@ -95,6 +95,9 @@ func run(ctx context.Context, p Program) (int, error) {
 	if err := checkFaults(sc, o); err != nil {
 		return ExitUsage, &exitError{ExitUsage, err}
 	}
+	if err := spare(sc, o); err != nil {
+		return ExitUsage, &exitError{ExitUsage, err}
+	}
 	if o.explain {
 		return ExitPassed, errors.Join(explain(p.Stdout, sc, o), explainSeries(p.Stdout, sc, o))
 	}

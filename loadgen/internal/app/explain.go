@@ -48,6 +48,9 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 		t.row("criteria", "%s", c)
 	}
 	t.row("criteria", "no delivery promise broken, in any case")
+	for _, rule := range sc.Abort {
+		t.row("aborts if", "%s", rule)
+	}
 	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
 	t.predictions(predictions.Predictions)
 	_, err = io.WriteString(w, t.b.String())

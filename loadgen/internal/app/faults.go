@@ -228,10 +228,16 @@ const (
 
 // command runs a line for the shell; what it says last is the detail.
 func (j *injector) command(ctx context.Context, line string) (string, error) {
+	return shell(ctx, j.env, line)
+}
+
+// shell runs a line for sh with env besides this process's environment, for commandLimit at most, and gives the end of what it
+// said. All that it started ends with it.
+func shell(ctx context.Context, env []string, line string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandLimit, fmt.Errorf("it took longer than %v", commandLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
-	cmd.Env = append(os.Environ(), j.env...)
+	cmd.Env = append(os.Environ(), env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all that it started ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second

@@ -18,8 +18,10 @@ import (
 
 // manifest is what is known of a run before it begins.
 func (r *runner) manifest(now time.Time) rundir.Manifest {
+	self := thisProcess()
 	m := rundir.Manifest{
-		RunID: r.runID, Scenario: r.scenario.Name, Started: now, Seed: r.scenario.Seed, Revision: r.program.Revision, Go: runtime.Version(),
+		Process: &self,
+		RunID:   r.runID, Scenario: r.scenario.Name, Started: now, Seed: r.scenario.Seed, Revision: r.program.Revision, Go: runtime.Version(),
 		Command: append([]string{"loadgen"}, r.program.Args...), Hosts: []rundir.Host{thisHost()},
 		Target: rundir.Target{Kind: r.env.kind(), URLs: r.env.targets, Environment: r.env.info.Environment,
 			Gateways: len(r.env.targets), Revision: r.env.info.Revision},

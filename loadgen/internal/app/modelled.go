@@ -41,8 +41,8 @@ func notModelled(sc *scenario.Scenario, name string) string {
 		return "the model knows Poisson arrivals only"
 	case arrivals:
 		return ""
-	case len(sc.Load.Stages) > 0:
-		return "the model knows one rate, and this load has stages"
+	case !sc.Load.Steady(sc.Phases.Warmup, sc.Phases.Warmup+sc.Phases.Measure):
+		return "the model knows one rate, and this load has stages in the measured window"
 	case !oneKind && sc.Load.GroupRate > 0:
 		return "the model knows one kind of groups, and here are several"
 	case bytes && len(sc.Load.Bodies) > 0:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/pprof"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/behavior"
@@ -53,6 +54,8 @@ type runner struct {
 
 	series  *seriesWatch    // nil for a run that stands alone; one of a series prints no summary
 	summary *rundir.Summary // as it was written; nil before, and if there is nothing to judge
+
+	loadFrom atomic.Int64 // clock.Time; 0 = no load now
 }
 
 // say tells a person what takes time. Standard output is kept for the result.
@@ -86,11 +89,21 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 		return ExitError, err
 	}
 	defer r.removePopulation()
-	if err := r.provision(ctx); err != nil {
+	ctx, release := r.obeyStop(ctx)
+	defer release()
+	if err := r.begin(ctx); err != nil {
 		code, err := r.early(ctx, err)
 		return code, r.abandon(ctx, err)
 	}
 	return r.drive(ctx)
+}
+
+// begin does what comes right before the load.
+func (r *runner) begin(ctx context.Context) error {
+	if err := r.provision(ctx); err != nil {
+		return err
+	}
+	return r.onStart(ctx)
 }
 
 // prepare makes the plan; nothing outside this process is touched.
@@ -126,7 +139,8 @@ func (r *runner) expectedMessages() float64 {
 
 // early names the end of a run before any load: Ctrl-C, or what went wrong.
 func (r *runner) early(ctx context.Context, err error) (int, error) {
-	if ctx.Err() != nil && context.Cause(ctx) == context.Canceled {
+	var early *ended
+	if ctx.Err() != nil && (context.Cause(ctx) == context.Canceled || errors.As(context.Cause(ctx), &early)) {
 		return ExitInterrupted, fail(ExitInterrupted, "interrupted before the load began; nothing was measured")
 	}
 	return ExitError, err
@@ -138,7 +152,9 @@ func (r *runner) abandon(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		s.Verdict = rundir.Interrupted
 	}
-	return errors.Join(err, r.out.Finish(s, nil))
+	err = errors.Join(err, r.out.Finish(s, nil))
+	r.onEnd(s.Verdict, errorExit(err))
+	return err
 }
 
 func (r *runner) createRunDir() error {
@@ -229,7 +245,8 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 	load, lost := context.WithCancelCause(ctx)
 	r.reach.begin(r.env.allowed, lost)
 	watch, stopWatching := context.WithCancel(context.Background())
-	watched := make(chan error, 3)
+	watched := make(chan error, 4)
+	go func() { r.watchAborts(watch, lost); watched <- nil }()
 	go func() { r.env.watch(watch, lost); watched <- nil }()
 	go func() { r.status.run(watch, &r.live, r.rec); watched <- nil }()
 	go func() {
@@ -318,6 +335,7 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	if p == driver.Warmup {
 		r.rec.LoadBegins()
 	}
+	r.loadPhase(p, at)
 	if r.faults != nil {
 		r.faults.phase(p, at)
 	}
@@ -351,7 +369,11 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	r.tellFaults(&s, measured)
 	s.Notes = append(s.Notes, led.Notes...)
-	judge(&s, r.scenario.Criteria, outcome{err: runErr, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
+	var early *ended
+	if errors.As(runErr, &early) {
+		runErr = nil
+	}
+	judge(&s, r.scenario.Criteria, outcome{err: runErr, early: early, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
 	code := exitCode(s.Verdict)
 	if s.Verdict == rundir.Error {
 		code = errorExit(runErr)
@@ -361,6 +383,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 		code = ExitError
 	}
 	r.link()
+	r.onEnd(s.Verdict, code)
 	if r.summary = &s; r.series != nil {
 		return code, runErr
 	}

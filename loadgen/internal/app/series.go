@@ -109,7 +109,7 @@ func (c *campaign) vary(o options, set ...string) (*scenario.Scenario, error) {
 	if err != nil {
 		return nil, &exitError{ExitUsage, err}
 	}
-	return sc, checkUsage(checkFaults(sc, o))
+	return sc, checkUsage(errors.Join(checkFaults(sc, o), spare(sc, o)))
 }
 
 func checkUsage(err error) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"time"
 
 	"imbench/loadgen/internal/endpoint"
 	"imbench/loadgen/internal/population"
@@ -18,6 +19,11 @@ type stagingOptions struct {
 	cleanup string
 	reach   endpoint.Config
 	via     *endpoint.Endpoint // of reach; never nil once the flags are checked
+	ramp    optionalDuration
+	noAbort bool
+	stop    string // a run directory, or its name
+	onStart string // lines for the shell
+	onEnd   string
 }
 
 func (s *stagingOptions) define(fs *flag.FlagSet) {
@@ -27,7 +33,29 @@ func (s *stagingOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.reach.Cert, "cert", "", "`FILE` with a PEM client certificate")
 	fs.StringVar(&s.reach.Key, "key", "", "`FILE` with the key of -cert")
 	fs.StringVar(&s.reach.ServerName, "server-name", "", "`NAME` that the certificates of -target and -admin must be for (default: each URL's host)")
+	fs.Var(&s.ramp, "ramp", "`DURATION` in which the load grows from a tenth to the whole, within the warm-up (default: none, against a target three quarters of the warm-up, 30s at most)")
+	fs.BoolVar(&s.noAbort, "no-abort", false, "without abort rules: neither the scenario's nor, against a target, the default ones")
+	fs.StringVar(&s.stop, "stop", "", "`RUN` of another process to end: its directory, or the name of that under -out; what it has measured is kept")
+	fs.StringVar(&s.onStart, "on-start", "", "`COMMAND` for sh before the load (to silence alerts, say), told of the run by IMBENCH_RUN, _RUN_ID, _SCENARIO, _NAMESPACE, _TARGETS; a minute at most, and without its success there is no load")
+	fs.StringVar(&s.onEnd, "on-end", "", "`COMMAND` for sh when the results are written, told IMBENCH_VERDICT and IMBENCH_EXIT besides; a minute at most")
 	fs.Var((*listFlag)(&s.reach.Headers), "header", "`'Name: value'` sent with handshakes and admin requests, may be repeated; 'X-Load-Test:' leaves the default one, "+endpoint.DefaultHeader+", out")
+}
+
+// optionalDuration is a flag that may not be given.
+type optionalDuration struct {
+	value time.Duration
+	set   bool
+}
+
+func (o *optionalDuration) String() string { return o.value.String() }
+
+func (o *optionalDuration) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("want a duration such as 10s, or 0s")
+	}
+	o.value, o.set = d, true
+	return nil
 }
 
 // defaultOwner is who runs this, as user@host; "loadgen" if that cannot be found out.
@@ -56,6 +84,12 @@ func (o *options) checkStaging() error {
 
 // standalone checks the flags of what runs no scenario; done says that it is one of these.
 func (o *options) standalone(p Program, tokenFile string) (done bool, err error) {
+	if o.staging.stop != "" {
+		if o.scenario != "" || len(o.targets) > 0 || o.staging.cleanup != "" {
+			return true, errors.New("-stop runs nothing: it goes with -out alone")
+		}
+		return true, nil
+	}
 	if o.staging.cleanup == "" {
 		return false, nil
 	}
@@ -70,7 +104,10 @@ func (o *options) standalone(p Program, tokenFile string) (done bool, err error)
 
 // command is what to do instead of a run; nil = a run.
 func (o *options) command() func(ctx context.Context, p Program, o options) (int, error) {
-	if o.staging.cleanup != "" {
+	switch {
+	case o.staging.stop != "":
+		return stop
+	case o.staging.cleanup != "":
 		return cleanup
 	}
 	return nil

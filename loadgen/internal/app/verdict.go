@@ -10,7 +10,8 @@ import (
 
 // outcome is what is known at the end of a run, from which the verdict follows.
 type outcome struct {
-	err         error // internal, or the target was lost
+	err         error  // internal, or the target was lost
+	early       *ended // ended on purpose; nil = not
 	interrupted bool
 	settled     bool
 	sendLimitMS float64 // the send criterion that lateness is judged by; 0 = none
@@ -46,7 +47,9 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(rundir.Broken, "a delivery promise was broken: %d lost, %d duplicated, %d reordered, %d leaked, %d with other content, %d in no log (ledger.json names them)",
 			s.Ledger.Lost, s.Ledger.Duplicated, s.Ledger.Reordered, s.Ledger.Leaked, s.Ledger.Mismatched, s.Ledger.Foreign+s.Ledger.Unlogged+s.Ledger.LoggedTwice+s.Ledger.LogGaps)
 	}
-	if o.interrupted {
+	if o.early != nil {
+		why(o.early.verdict, "%s", o.early.why)
+	} else if o.interrupted {
 		why(rundir.Interrupted, "the run was interrupted; what was measured up to then is kept")
 	}
 	if s.Generator.Dropped > 0 {
@@ -59,7 +62,7 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(rundir.Invalid, "%s", reason)
 	}
 	for _, f := range s.Faults {
-		if f.Error != "" && o.err == nil && !o.interrupted {
+		if f.Error != "" && o.err == nil && o.early == nil && !o.interrupted {
 			why(rundir.Invalid, "a fault could not be done, so this is not the run that the scenario describes: %s: %s", f.Fault, f.Error)
 		}
 	}

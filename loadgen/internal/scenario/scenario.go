@@ -30,6 +30,7 @@ type Scenario struct {
 	Phases            Phases      `yaml:"phases" doc:"how long each part of the run takes"`
 	Faults            []Fault     `yaml:"faults" doc:"what is done to the system under load, on a timeline"`
 	Criteria          []Criterion `yaml:"criteria" doc:"what decides between passed and missed; a ledger without any complaint is always demanded"`
+	Abort             []AbortRule `yaml:"abort" doc:"what ends the run at once, for the sake of the system under load; against a target there are rules without it, see -explain"`
 
 	source    []byte   // the file's bytes
 	bases     []string // what it extends, the farthest first

@@ -38,6 +38,7 @@ func (s *Scenario) issues(whole bool) []issue {
 			list = append(list, issue{path, err.Error()})
 		}
 	}
+	list = append(list, s.abortIssues(whole)...)
 	if whole { // else what a fault seems to lack may be what could not be read
 		list = append(list, s.faultIssues()...)
 	}
