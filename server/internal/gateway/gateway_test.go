@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,38 @@ import (
 	"imbench/server/internal/im"
 	"imbench/server/wire"
 )
+
+// TestAcksAreVouchedFor: the gateway knows what it told, and vouches for nothing else.
+func TestAcksAreVouchedFor(t *testing.T) {
+	h := newHouse(t, nil)
+	c := h.connect("ana", "a1")
+	c.ask(`{"t":"sub","rid":"1"}`, `{"t":"subbed","rid":"1"}`)
+	c.ask(`{"t":"send","rid":"2","conv":"own","cmid":"k1","body":"hi"}`, `{"t":"sent","rid":"2","conv":"own","seq":3,"mid":"m-k1","dup":false,"epoch":1}`)
+	h.hub.Committed([]im.Event{{Conv: "c", Seq: 3, Epoch: 1, Kind: im.KindMsg, Sender: "ben", SenderDevice: "b1", Body: "yo", At: time.UnixMilli(8)}})
+	c.next()
+	for _, ack := range []string{`"conv":"own","seq":3,"epoch":1`, `"conv":"own","seq":4,"epoch":1`, `"conv":"own","seq":3,"epoch":2`, `"conv":"c","seq":4,"epoch":1`,
+		`"conv":"c","seq":3`, `"conv":"c","seq":3,"epoch":1`, `"conv":"other","seq":1,"epoch":1`} {
+		c.say(`{"t":"ack",` + ack + `}`)
+		c.next()
+	}
+	var got []string
+	for _, r := range h.backend.seen().acks {
+		got = append(got, fmt.Sprintf("%s@%d/%d %v", r.Conv, r.Seq, r.Epoch, r.Told))
+	}
+	// The answer to c@4, which the real store would not give, acknowledges all that was told.
+	want := []string{"own@3/1 true", "own@4/1 false", "own@3/2 false", "c@4/1 false", "c@3/0 false", "c@3/1 false", "other@1/1 false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	h.hub.Committed([]im.Event{{Conv: "c", Seq: 4, Epoch: 1, Kind: im.KindMsg, Sender: "ben", SenderDevice: "b1", Body: "yo", At: time.UnixMilli(8)},
+		{Conv: "c", Seq: 5, Epoch: 1, Kind: im.KindMsg, Sender: "ben", SenderDevice: "b1", Body: "yo", At: time.UnixMilli(8)}})
+	c.next()
+	c.next()
+	c.ask(`{"t":"ack","rid":"9","conv":"c","seq":5,"epoch":1}`, `{"t":"acked","rid":"9","conv":"c","delivered":5}`)
+	if acks := h.backend.seen().acks; !acks[len(acks)-1].Told {
+		t.Error("what was pushed is not vouched for")
+	}
+}
 
 func TestOneConnectionsLife(t *testing.T) {
 	h := newHouse(t, nil)

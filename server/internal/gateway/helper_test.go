@@ -28,6 +28,7 @@ type backend struct {
 	mu       sync.Mutex
 	seq      int64
 	sends    []im.SendReq
+	acks     []im.AckReq
 	hold     []func() // answers of sends that are held back
 	holding  bool
 	sendErr  error
@@ -50,6 +51,7 @@ type backend struct {
 // seen is what was asked so far. A reply that came through a socket does not order memory: hence the lock.
 func (b *backend) seen() (s struct {
 	sends    []im.SendReq
+	acks     []im.AckReq
 	hold     []func()
 	claims   []im.RouteClaim
 	released []im.Route
@@ -61,7 +63,7 @@ func (b *backend) seen() (s struct {
 	defer b.mu.Unlock()
 	s.sends, s.hold, s.claims, s.released = slices.Clone(b.sends), slices.Clone(b.hold), slices.Clone(b.claims), slices.Clone(b.released)
 	s.routes, s.syncs = slices.Clone(b.routes), slices.Clone(b.syncs)
-	s.changes = slices.Clone(b.changes)
+	s.acks, s.changes = slices.Clone(b.acks), slices.Clone(b.changes)
 	return s
 }
 
@@ -84,6 +86,7 @@ type acker struct{ b *backend }
 func (a acker) Submit(req im.AckReq, done func(im.AckResult)) {
 	a.b.mu.Lock()
 	err := a.b.ackErr
+	a.b.acks = append(a.b.acks, req)
 	a.b.mu.Unlock()
 	go done(im.AckResult{Delivered: req.Seq, Err: err}) // waited for by whoever reads the reply
 }

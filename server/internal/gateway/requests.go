@@ -72,13 +72,14 @@ func (s *session) send(req *wire.Request) {
 			s.fail(rid, r.Err)
 			return
 		}
+		s.conn.Sent(conv, r.Seq, r.Epoch)
 		s.conn.Reply(&wire.Frame{T: wire.TSent, RID: rid, Conv: conv, Seq: r.Seq, MID: r.MID, Dup: r.Dup, Epoch: r.Epoch})
 	})
 }
 
 func (s *session) ack(req *wire.Request) {
 	rid, conv := req.RID, req.Conv
-	s.g.deps.Acker.Submit(im.AckReq{From: s.me, Conv: conv, Seq: req.Seq, Epoch: req.Epoch}, func(r im.AckResult) {
+	s.g.deps.Acker.Submit(im.AckReq{From: s.me, Conv: conv, Seq: req.Seq, Epoch: req.Epoch, Told: s.conn.Told(conv, req.Seq, req.Epoch)}, func(r im.AckResult) {
 		if r.Err != nil {
 			s.fail(rid, r.Err)
 			return

@@ -55,6 +55,7 @@ type Conn struct {
 	open      []string
 	held      []heldHint
 	told      tracker
+	own       own // the device's latest message
 }
 
 // heldHint is a hint that waits for others of its conversation.
@@ -256,6 +257,28 @@ func (c *Conn) isOpen(conv string) bool {
 		}
 	}
 	return false
+}
+
+// Sent notes what the device is told of its own latest message.
+func (c *Conn) Sent(conv string, seq int64, epoch int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = own{conv, seq, epoch}
+}
+
+// own is a device's own message.
+type own struct {
+	conv  string
+	seq   int64
+	epoch int32
+}
+
+// Told says whether the device was told, on this connection and in that epoch, of something of the conversation at seq or
+// after it: of an event that it has not acknowledged, or of its own latest message. False means that this is not known.
+func (c *Conn) Told(conv string, seq int64, epoch int32) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told.reaches(conv, seq, epoch) || epoch != 0 && c.own.epoch == epoch && c.own.conv == conv && c.own.seq >= seq
 }
 
 // Acked notes the device's cursor, once it is durable.

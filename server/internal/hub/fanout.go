@@ -277,7 +277,7 @@ func (s *shard) deliverEvent(e *entry, ev *im.Event, at int64) {
 		if f == nil {
 			w := imwire.Event(ev)
 			f = newEventFrame(&w, at)
-			f.conv = e.conv
+			f.conv, f.epoch = e.conv, ev.Epoch
 		}
 		mark, now := c.pushEvent(f)
 		s.pushed(c, mark, now)

@@ -23,6 +23,7 @@ type frame struct {
 	conv    string // events, hints and read positions
 	user    string // read positions of one user: whose
 	seq     int64  // the event's seq, the hint's head, the position
+	epoch   int32  // the event's; 0 = not known
 	at      int64  // when the hub learned of the event, for the fan-out latency; 0 = not measured
 }
 

@@ -160,7 +160,7 @@ func (c *Conn) repair(l im.Lag, lazy bool) (mark, now bool) {
 	if c.since == 0 || c.closing || (lazy && !c.isOpen(l.Conv)) || c.told.covers(l.Conv, l.Head) {
 		return false, false
 	}
-	c.tell(l.Conv, l.Head, lazy)
+	c.tell(l.Conv, l.Head, 0, lazy)
 	c.hub.metrics.sweepHints.Add(1)
 	return c.pushLocked(newHintFrame(l.Conv, l.Head, "sweep"))
 }

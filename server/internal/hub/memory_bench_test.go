@@ -130,7 +130,7 @@ func trackedFor(n int64) (t tracker) {
 					names[start] = fmt.Sprintf("baseline-1-g%05d", start)
 				}
 				seqs[start]++
-				t.add(names[start], seqs[start], now, false)
+				t.add(names[start], seqs[start], 1, now, false)
 				if seqs[start]%4 == 0 {
 					t.ack(names[start], seqs[start], now)
 				}

@@ -17,7 +17,7 @@ func (c *Conn) pushEvent(f *frame) (mark, now bool) {
 	if c.since == 0 || c.closing {
 		return false, false
 	}
-	c.tell(f.conv, f.seq, false)
+	c.tell(f.conv, f.seq, f.epoch, false)
 	return c.pushLocked(f)
 }
 
@@ -29,7 +29,7 @@ func (c *Conn) pushHint(f *frame) (mark, now bool) {
 		return false, false
 	}
 	if c.isOpen(f.conv) {
-		c.tell(f.conv, f.seq, true)
+		c.tell(f.conv, f.seq, 0, true)
 	}
 	return c.pushLocked(f)
 }

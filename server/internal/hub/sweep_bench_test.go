@@ -57,7 +57,7 @@ func benchSweep(b *testing.B, devices, convs int, lazy bool) {
 		for i, c := range conns {
 			for _, conv := range names {
 				c.mu.Lock()
-				c.told.add(conv, seq, h.now(), false)
+				c.told.add(conv, seq, 1, h.now(), false)
 				c.mu.Unlock()
 				if ack && (!lazy || i%5 == 0) {
 					c.Acked(conv, seq)

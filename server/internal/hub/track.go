@@ -14,7 +14,7 @@ const (
 )
 
 // tracker knows, for one connection, what was told and not yet acknowledged: the repair sweep's level in memory. It is
-// guarded by its connection's lock. Each connection has one, so that it is kept small: 32 bytes a conversation, of which
+// guarded by its connection's lock. Each connection has one, so that it is kept small: 40 bytes a conversation, of which
 // it remembers those of the last seconds, and 16 for each thing told and not acknowledged.
 type tracker struct {
 	list  []track
@@ -26,7 +26,8 @@ type tracker struct {
 type track struct {
 	conv  string
 	acked int64
-	when  tick // with marks: not told again before; without: since when there are none
+	when  tick  // with marks: not told again before; without: since when there are none
+	epoch int32 // in which all that has marks was told; 0 = not known
 	marks uint8
 	tries uint8
 	lazy  bool // hinted, not pushed: forgotten when the device closes the conversation
@@ -61,8 +62,8 @@ func (t *tracker) last(track int) int {
 }
 
 // add notes that everything up to seq is told at the time at, by the hub's clock; false means that there is no room to
-// note it.
-func (t *tracker) add(conv string, seq, at int64, lazy bool) bool {
+// note it. An epoch of 0 is one that is not known.
+func (t *tracker) add(conv string, seq int64, epoch int32, at int64, lazy bool) bool {
 	i := t.find(conv)
 	if i < 0 {
 		if len(t.list) >= maxTracks {
@@ -83,7 +84,9 @@ func (t *tracker) add(conv string, seq, at int64, lazy bool) bool {
 		k.marks++
 	}
 	if fresh {
-		k.when, k.tries = toTick(at), 0
+		k.when, k.tries, k.epoch = toTick(at), 0, epoch
+	} else if k.epoch != epoch {
+		k.epoch = 0
 	}
 	k.lazy = lazy && (k.lazy || fresh)
 	return true
@@ -133,6 +136,12 @@ func shrink[T any](list []T) []T {
 		return append(make([]T, 0, 2*n), list...)
 	}
 	return list
+}
+
+// reaches says whether something of the conversation at seq or after it was told in that epoch, and is not acknowledged.
+func (t *tracker) reaches(conv string, seq int64, epoch int32) bool {
+	i := t.find(conv)
+	return i >= 0 && epoch != 0 && t.list[i].epoch == epoch && t.list[i].marks > 0 && t.marks[t.last(i)].seq >= seq
 }
 
 // covers says whether nothing more need be said of the conversation up to seq: the device has acknowledged that, or it

@@ -21,8 +21,8 @@ func dueList(tr *tracker, at float64) (list []string) {
 
 func TestTrackerTellsAgainAfterTheGraceAndBacksOff(t *testing.T) {
 	var tr tracker
-	tr.add("c", 5, 1*sec, false)
-	tr.add("c", 6, 3*sec, false)
+	tr.add("c", 5, 1, 1*sec, false)
+	tr.add("c", 6, 1, 3*sec, false)
 	for _, c := range []struct {
 		at   float64
 		want string
@@ -43,8 +43,8 @@ func TestTrackerTellsAgainAfterTheGraceAndBacksOff(t *testing.T) {
 
 func TestTrackerCountsTheGraceFromTheOldestUnacknowledged(t *testing.T) {
 	var tr tracker
-	tr.add("c", 5, 1*sec, false)
-	tr.add("c", 6, 3*sec, false)
+	tr.add("c", 5, 1, 1*sec, false)
+	tr.add("c", 6, 1, 3*sec, false)
 	tr.ack("c", 5, 4*sec)
 	if got := dueList(&tr, 6.9); got != nil {
 		t.Errorf("too early: %v", got)
@@ -57,7 +57,7 @@ func TestTrackerCountsTheGraceFromTheOldestUnacknowledged(t *testing.T) {
 func TestTrackerForgetsLateRepetitions(t *testing.T) {
 	var tr tracker
 	tr.ack("c", 9, 1*sec)
-	tr.add("c", 8, 2*sec, false) // a late push of what a sync has brought already
+	tr.add("c", 8, 1, 2*sec, false) // a late push of what a sync has brought already
 	if got := dueList(&tr, 8); got != nil {
 		t.Errorf("told again: %v", got)
 	}
@@ -71,11 +71,11 @@ func TestTrackerForgetsLateRepetitions(t *testing.T) {
 
 func TestTrackerDropsOnlyWhatWasHinted(t *testing.T) {
 	var tr tracker
-	tr.add("hinted", 1, 0, true)
-	tr.add("pushed", 1, 0, false)
+	tr.add("hinted", 1, 1, 0, true)
+	tr.add("pushed", 1, 1, 0, false)
 	tr.ack("hinted-after-ack", 1, 0)
-	tr.add("hinted-after-ack", 2, 0, true)
-	tr.add("pushed", 2, 0, true)
+	tr.add("hinted-after-ack", 2, 1, 0, true)
+	tr.add("pushed", 2, 1, 0, true)
 	for _, c := range []string{"hinted", "pushed", "hinted-after-ack", "none"} {
 		tr.dropLazy(c)
 	}
@@ -87,14 +87,14 @@ func TestTrackerDropsOnlyWhatWasHinted(t *testing.T) {
 func TestTrackerIsBounded(t *testing.T) {
 	var tr tracker
 	for i := range 1000 {
-		tr.add(fmt.Sprint(i%200), int64(i), int64(i), false)
+		tr.add(fmt.Sprint(i%200), int64(i), 1, int64(i), false)
 		tr.ack(fmt.Sprint("a", i), 1, 1)
 	}
 	if len(tr.list) > maxTracks {
 		t.Fatalf("%d conversations", len(tr.list))
 	}
 	for i := range int64(100) {
-		tr.add("0", 1000+i, i, false)
+		tr.add("0", 1000+i, 1, i, false)
 	}
 	if i := tr.find("0"); tr.list[i].marks > maxMarks || len(tr.marks) > maxTracks*maxMarks || tr.marks[tr.last(i)].seq != 1099 {
 		t.Fatalf("%+v", tr)
@@ -117,11 +117,11 @@ func TestTrackerAgainstAList(t *testing.T) {
 			conv := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "conv")
 			switch what := rapid.IntRange(0, 5).Draw(t, "what"); {
 			case what == 0:
-				tr.add(conv+"-hinted", 1, now, true)
+				tr.add(conv+"-hinted", 1, 1, now, true)
 				tr.dropLazy(conv + "-hinted")
 			case seq[conv]-acked[conv] < maxMarks && (what < 3 || seq[conv] == 0):
 				seq[conv]++
-				tr.add(conv, seq[conv], now, false)
+				tr.add(conv, seq[conv], 1, now, false)
 				told = append(told, note{conv, seq[conv], now})
 			default:
 				acked[conv] = max(acked[conv], rapid.Int64Range(0, seq[conv]).Draw(t, "ack"))
@@ -159,4 +159,33 @@ func TestTrackerAgainstAList(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTrackerKnowsWhatWasTold(t *testing.T) {
+	var tr tracker
+	tr.add("c", 5, 2, 1*sec, false)
+	tr.add("c", 7, 2, 2*sec, false)
+	tr.add("hinted", 5, 0, 1*sec, false)
+	for _, c := range []struct {
+		conv  string
+		seq   int64
+		epoch int32
+		want  bool
+	}{{"c", 7, 2, true}, {"c", 4, 2, true}, {"c", 8, 2, false}, {"c", 5, 1, false}, {"c", 5, 0, false}, {"hinted", 5, 1, false}, {"hinted", 5, 0, false}, {"d", 1, 2, false}} {
+		if got := tr.reaches(c.conv, c.seq, c.epoch); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	tr.add("c", 9, 3, 3*sec, false) // the log was rebuilt meanwhile
+	if tr.reaches("c", 7, 2) || tr.reaches("c", 9, 3) {
+		t.Error("what was told in two epochs is taken for what was told in one")
+	}
+	tr.ack("c", 9, 4*sec)
+	if tr.reaches("c", 9, 3) {
+		t.Error("all is acknowledged, and still something was told")
+	}
+	tr.add("c", 10, 3, 5*sec, false)
+	if !tr.reaches("c", 10, 3) {
+		t.Error("what was told after the rebuild is not known")
+	}
 }

@@ -4,8 +4,8 @@ import "sync"
 
 // tell notes what the device was told, for the sweep's level in memory; where that has no room, the sweep's other level
 // is asked to look. c.mu must be held.
-func (c *Conn) tell(conv string, seq int64, lazy bool) {
-	if !c.told.add(conv, seq, c.hub.now(), lazy) {
+func (c *Conn) tell(conv string, seq int64, epoch int32, lazy bool) {
+	if !c.told.add(conv, seq, epoch, c.hub.now(), lazy) {
 		c.hub.unnoted.add(conv, seq)
 	}
 }

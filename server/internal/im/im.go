@@ -79,6 +79,10 @@ type AckReq struct {
 	Conv  string
 	Seq   int64
 	Epoch int32 // 0 = not stated
+	// Told vouches that whoever asks has itself told this device, in this installation and in the stated epoch, of a head
+	// of the conversation that is not before Seq: then neither is looked up again. An epoch that rose since may not be
+	// noticed; the acknowledgement then counts in the old one.
+	Told bool
 }
 
 // AckResult carries the merged cursor. Err is ErrNotMember, ErrCursorAhead, ErrStaleInstall, ErrEpochChanged,
@@ -185,7 +189,7 @@ type Store interface {
 	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must
 	// be given requests of one conversation only. Requests of one conversation are applied in slice order.
 	SendBatch(ctx context.Context, reqs []SendReq, wait bool) ([]SendResult, error)
-	// AckBatch merges and writes delivered cursors in one statement; equal (device, conversation) keys may repeat.
+	// AckBatch merges and writes delivered cursors in bulk; equal (device, conversation) keys may repeat.
 	AckBatch(ctx context.Context, reqs []AckReq) ([]AckResult, error)
 	// Sync reads a page. Errors: ErrNotMember (also: no such conversation), ErrEpochChanged, ErrBadRequest.
 	Sync(ctx context.Context, r SyncReq) (Page, error)

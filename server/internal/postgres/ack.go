@@ -1,7 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -40,6 +44,14 @@ WITH req AS MATERIALIZED (
 )
 SELECT * FROM moved UNION ALL SELECT * FROM begun`
 
+// What the caller vouches for needs no check but that the cursor is of that installation and epoch (im.AckReq.Told). The
+// arrays are in the order of the key, in which the plan's nested loop takes the locks.
+const ackToldSQL = `
+UPDATE device_cursors d SET delivered_seq = r.seq
+FROM unnest($1::text[], $2::text[], $3::int[], $4::int[], $5::bigint[]) AS r (conv, dev, inst, ep, seq)
+WHERE d.conv_id = r.conv AND d.device_id = r.dev AND d.install_epoch = r.inst AND d.epoch = r.ep AND r.seq > d.delivered_seq
+RETURNING d.conv_id, d.device_id, d.delivered_seq`
+
 // Why a row did not come back, in the order in which a caller may learn it: nothing of a conversation before membership.
 const ackReasonSQL = `
 SELECT r.ord, v.install_epoch, c.epoch, m.head, d.delivered_seq
@@ -75,9 +87,12 @@ func (s *Store) AckBatch(ctx context.Context, reqs []im.AckReq) ([]im.AckResult,
 	for len(todo) > 0 {
 		var later []int
 		rows := mergeAcks(reqs, todo, &later)
-		missed, err := s.writeCursors(ctx, rows, out)
-		if err == nil && len(missed) > 0 {
-			err = s.ackReasons(ctx, missed, reqs, out, &later)
+		err := s.writeTold(ctx, rows, out)
+		if err == nil && len(rows) > 0 {
+			err = s.writeCursors(ctx, rows, out)
+		}
+		if err == nil && len(rows) > 0 {
+			err = s.ackReasons(ctx, slices.Collect(maps.Values(rows)), reqs, out, &later)
 		}
 		if err != nil {
 			return nil, interpret(err)
@@ -101,15 +116,42 @@ func mergeAcks(reqs []im.AckReq, todo []int, later *[]int) map[cursorKey]*ackRow
 		case row.req.From != r.From || row.req.Epoch != r.Epoch:
 			*later = append(*later, i)
 		default:
-			row.req.Seq = max(row.req.Seq, r.Seq)
 			row.reqs = append(row.reqs, i)
+			if r.Seq > row.req.Seq || r.Seq == row.req.Seq && r.Told {
+				row.req = r
+			}
 		}
 	}
 	return rows
 }
 
-// writeCursors writes the rows, answers the requests of those that moved, and returns the others.
-func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, out []im.AckResult) ([]*ackRow, error) {
+// writeTold writes those of the rows that are vouched for. Those that moved are answered and leave rows; the others are
+// looked at like any.
+func (s *Store) writeTold(ctx context.Context, rows map[cursorKey]*ackRow, out []im.AckResult) error {
+	told := make([]*ackRow, 0, len(rows))
+	for _, row := range rows {
+		if row.req.Told && row.req.Epoch != 0 {
+			told = append(told, row)
+		}
+	}
+	if len(told) == 0 {
+		return nil
+	}
+	slices.SortFunc(told, func(a, b *ackRow) int {
+		return cmp.Or(strings.Compare(a.req.Conv, b.req.Conv), strings.Compare(a.req.From.Device, b.req.From.Device))
+	})
+	n := len(told)
+	conv, dev, inst, epoch, seq := make([]string, n), make([]string, n), make([]int32, n), make([]int32, n), make([]int64, n)
+	for i, row := range told {
+		conv[i], dev[i], inst[i] = row.req.Conv, row.req.From.Device, row.req.From.Install
+		epoch[i], seq[i] = row.req.Epoch, row.req.Seq
+	}
+	res, err := s.pool.Query(ctx, ackToldSQL, conv, dev, inst, epoch, seq)
+	return answerMoved(res, err, rows, out)
+}
+
+// writeCursors writes the rows. Those that moved are answered and leave rows.
+func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, out []im.AckResult) error {
 	n := len(rows)
 	conv, dev, user := make([]string, 0, n), make([]string, 0, n), make([]string, 0, n)
 	inst, epoch, seq := make([]int32, 0, n), make([]int32, 0, n), make([]int64, 0, n)
@@ -118,8 +160,13 @@ func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, ou
 		inst, epoch, seq = append(inst, row.req.From.Install), append(epoch, row.req.Epoch), append(seq, row.req.Seq)
 	}
 	res, err := s.pool.Query(ctx, ackSQL, conv, dev, user, inst, seq, epoch)
+	return answerMoved(res, err, rows, out)
+}
+
+// answerMoved answers the requests of the cursors that res says were written, and takes them out of rows.
+func answerMoved(res pgx.Rows, err error, rows map[cursorKey]*ackRow, out []im.AckResult) error {
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var k cursorKey
 	var delivered int64
@@ -130,14 +177,7 @@ func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, ou
 		delete(rows, k)
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	missed := make([]*ackRow, 0, len(rows))
-	for _, row := range rows {
-		missed = append(missed, row)
-	}
-	return missed, nil
+	return err
 }
 
 // ackReasons answers the requests of rows that were not written. Those up to the head, hidden by a larger seq that

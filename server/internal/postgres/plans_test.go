@@ -56,6 +56,10 @@ func plannedCalls() []planned {
 		{"send-one-contended", 80, send(true, group)},
 		{"ack", 90, ack(600)},
 		{"ack-refused", 90, ack(1 << 40)},
+		{"ack-told", 40, func(ctx context.Context, e *explained) error {
+			_, err := e.AckBatch(ctx, []im.AckReq{{From: user, Conv: group, Seq: 1 << 39, Epoch: 1, Told: true}, {From: user, Conv: fill.Hot, Seq: 1 << 39, Epoch: 1, Told: true}})
+			return err
+		}},
 		{"read", 200, func(ctx context.Context, e *explained) error {
 			res, err := e.ReadBatch(ctx, []im.ReadReq{{From: user, Conv: group, Seq: 1 << 40}, {From: user, Conv: fill.Hot, Seq: 1 << 40}})
 			return first(err, res, func(r im.ReadResult) error { return r.Err })

@@ -115,6 +115,10 @@ func (w *world) stepAck() error {
 		if len(reqs) > 0 && w.chance("same cursor", 2) {
 			r.From, r.Conv = reqs[0].From, reqs[0].Conv
 		}
+		if w.chance("told", 2) {
+			r.Epoch = w.model.Epoch(r.Conv)
+			r.Told = w.model.CouldBeTold(r)
+		}
 		reqs = append(reqs, r)
 	}
 	got, err := w.store.AckBatch(w.ctx, reqs)
@@ -126,7 +130,7 @@ func (w *world) stepAck() error {
 		return err
 	}
 	for i, r := range reqs {
-		w.note("ack %q@%d epoch %d by %+v → %+v", r.Conv, r.Seq, r.Epoch, r.From, got[i])
+		w.note("ack %q@%d epoch %d told %v by %+v → %+v", r.Conv, r.Seq, r.Epoch, r.Told, r.From, got[i])
 		if err := same(got[i].Err, want[i].Err); err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}

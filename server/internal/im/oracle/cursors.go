@@ -26,6 +26,26 @@ func (s *Store) AckBatch(ctx context.Context, reqs []im.AckReq) ([]im.AckResult,
 }
 
 func (s *Store) ack(r im.AckReq) error {
+	if err := s.acceptable(r); err != nil {
+		return err
+	}
+	// Only a cursor of this installation and epoch counts; one of another is replaced, whatever its seq.
+	c, d := s.convs[r.Conv], s.devices[r.From.Device]
+	old, found := c.cursors[r.From.Device]
+	if !found || old.install != d.install || old.epoch != c.epoch || old.seq < r.Seq {
+		c.cursors[r.From.Device] = cursor{d.install, c.epoch, r.Seq}
+	}
+	return nil
+}
+
+// CouldBeTold says whether somebody could have told the device what it acknowledges, so that the request may have Told.
+func (s *Store) CouldBeTold(r im.AckReq) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return r.Epoch != 0 && s.acceptable(r) == nil
+}
+
+func (s *Store) acceptable(r im.AckReq) error {
 	if r.Seq < 0 || !storable(r.Conv, r.From.User, r.From.Device) {
 		return im.ErrBadRequest
 	}
@@ -44,11 +64,6 @@ func (s *Store) ack(r im.AckReq) error {
 		return im.ErrEpochChanged
 	case r.Seq > head:
 		return im.ErrCursorAhead
-	}
-	// Only a cursor of this installation and epoch counts; one of another is replaced, whatever its seq.
-	old, found := c.cursors[r.From.Device]
-	if !found || old.install != d.install || old.epoch != c.epoch || old.seq < r.Seq {
-		c.cursors[r.From.Device] = cursor{d.install, c.epoch, r.Seq}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 
 	"imbench/server/internal/im"
@@ -92,6 +93,42 @@ func ackOutcomes(e *env) {
 		} else {
 			e.wantErr(res[i].Err, want)
 		}
+	}
+}
+
+// ackTold: what is vouched for ends like any acknowledgement, whatever the cursor was before.
+func ackTold(e *env) {
+	e.direct()
+	e.fill(ana, "c1", 5) // 3..7
+	other := im.Principal{User: "u-ben", Device: "u-ben-d2", Install: 1}
+	batch := func(want string, reqs ...im.AckReq) {
+		e.Helper()
+		for i := range reqs {
+			reqs[i].Conv = "c1"
+		}
+		res, err := e.AckBatch(e.ctx, reqs)
+		e.must(err)
+		got := ""
+		for _, r := range res {
+			got += fmt.Sprintln(r.Delivered, r.Err)
+		}
+		if got != want {
+			e.Errorf("got\n%swant\n%s", got, want)
+		}
+	}
+	batch("4 <nil>\n3 <nil>\n", im.AckReq{From: ben, Seq: 4, Epoch: 1, Told: true}, im.AckReq{From: other, Seq: 3, Epoch: 1, Told: true}) // no cursor yet
+	batch("6 <nil>\n5 <nil>\n5 <nil>\n", im.AckReq{From: ben, Seq: 6, Epoch: 1, Told: true}, im.AckReq{From: other, Seq: 5, Epoch: 1},
+		im.AckReq{From: other, Seq: 4, Epoch: 1, Told: true})
+	batch("6 <nil>\n", im.AckReq{From: ben, Seq: 2, Epoch: 1, Told: true})
+	batch("7 <nil>\n0 "+im.ErrCursorAhead.Error()+"\n", im.AckReq{From: ben, Seq: 7, Epoch: 1, Told: true}, im.AckReq{From: ben, Seq: 8, Epoch: 1})
+	if _, err := e.RaiseEpoch(e.ctx, "c1"); err != nil {
+		e.Fatal(err)
+	}
+	batch("3 <nil>\n", im.AckReq{From: ben, Seq: 3, Epoch: 2, Told: true}) // begins in the new epoch
+	batch("5 <nil>\n", im.AckReq{From: ben, Seq: 5, Epoch: 2, Told: true})
+	list, _, err := e.Convs(e.ctx, ben, "", 0)
+	if e.must(err); list[0].Delivered != 5 {
+		e.Errorf("the list says %+v", list[0])
 	}
 }
 

@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"06-ack-monotonic-and-bounded", ackMonotonicAndBounded},
 		{"ack-merges", ackMerges},
 		{"ack-outcomes", ackOutcomes},
+		{"ack-told", ackTold},
 		{"ack-concurrently", ackConcurrently},
 		{"09-reinstall-stale-ack", reinstallStaleAck},
 		{"sync-pages", syncPages},
