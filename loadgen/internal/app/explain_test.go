@@ -48,7 +48,7 @@ func TestExplainSaysWhatIsSpecial(t *testing.T) {
 	out := explained(t, "-scenario", "soak", "-set", "phases.measure=10s", "-set", "devices.ack_every=7")
 	for _, want := range []string{"4 of 500 members, hinted, read by 100 % of the devices", "45 of 150 members, pushed", "from 10m0s to 30m0s of the load: rates × 0.4 to × 0.6",
 		"weight 9: lognormal, median 120 bytes, sigma 0.8, at most 8192", "acknowledge every 7 events", "frames.ack               1/s       not predicted",
-		"Not predicted: the model knows one rate, and this load has stages."} {
+		"Not predicted: the model knows one kind of groups, and here are several."} {
 		if !strings.Contains(out, want) {
 			t.Errorf("nothing of %q in\n%s", want, out)
 		}
