@@ -173,9 +173,12 @@ func gone(t *testing.T, pids map[int]string) {
 }
 
 func TestARunPassesAndItsCountsAreThePlans(t *testing.T) {
-	r := start(t, tiny)
+	r := start(t, tiny, "-calibrate")
 	code := r.wait()
 	s, m := r.summary()
+	if c := s.Calibration; c == nil || c.MixSendsPerS <= 0 || c.FramesPerS <= 0 || c.FloorSends == 0 {
+		t.Errorf("calibration %+v", c)
+	}
 	if code != app.ExitPassed || s.Verdict != rundir.Passed {
 		t.Fatalf("exit %d, verdict %s, reasons %q\n%s", code, s.Verdict, s.Reasons, r.log.String())
 	}

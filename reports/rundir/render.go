@@ -44,7 +44,7 @@ func (r *renderer) summary(s Summary) {
 	r.metrics(s.Metrics)
 	r.ledger(s.Ledger, s.Counted)
 	r.predictions(s.Predictions)
-	r.health(s.Generator, s.Processes)
+	r.health(s, s.Generator, s.Processes)
 	if len(s.Notes) > 0 {
 		r.line("## Notes\n")
 		for _, n := range s.Notes {
@@ -223,12 +223,26 @@ func (p Prediction) predicted() (value, interval string) {
 	return figure(p.Predicted), figure(p.Low) + "–" + figure(p.High)
 }
 
-func (r *renderer) health(g Generator, list []ProcessUse) {
+// calibration says what the generator could do at most.
+func (r *renderer) calibration(c *Calibration) {
+	if c == nil {
+		return
+	}
+	text := fmt.Sprintf("Before the run, against a null server: at most %s sends/s; with %d receivers each %s sends/s and %s frames/s received, on %s cores and the server's %s. "+
+		"The run's rate is %.1f %% of that.", figure(c.SendsPerS), c.Fanout, figure(c.MixSendsPerS), figure(c.FramesPerS), figure(c.CPUCores), figure(c.ServerCores), 100*c.OfferedShare)
+	if c.FloorSends > 0 {
+		text += fmt.Sprintf(" Latency floor at %s sends/s: p50 %s ms, p99 %s ms.", figure(c.FloorRate), figure(c.FloorP50MS), figure(c.FloorP99MS))
+	}
+	r.para("%s", text)
+}
+
+func (r *renderer) health(s Summary, g Generator, list []ProcessUse) {
 	r.line("## Generator and processes\n")
 	r.para("Sends started late: p50 %s ms, p99 %s ms, max %s ms; %.2f %% later than %s ms. Samples dropped: %d. "+
 		"%s%s cores, longest GC pause %s ms, heap %s, %s goroutines.", figure(g.LateP50MS), figure(g.LateP99MS), figure(g.LateMaxMS),
 		100*g.LateShare, figure(g.LateLimitMS), g.Dropped, limits(g), figure(g.CPUCores), figure(g.GCPauseMaxMS), size(g.HeapMaxBytes),
 		grouped(g.Goroutines))
+	r.calibration(s.Calibration)
 	if len(list) == 0 {
 		return
 	}

@@ -34,6 +34,8 @@ func testSummary() Summary {
 			Prediction{Name: "deliveries_per_message", Unit: "1", Predicted: 7.04, Low: 6.94, High: 7.15}.WithMeasured(7.05),
 			{Name: "bytes.event", Unit: "B/s", Predicted: 3.55e6, Low: 3.5e6, High: 3.6e6},
 		},
+		Calibration: &Calibration{Devices: 128, SendsPerS: 21_500, Fanout: 7, MixSendsPerS: 6400, FramesPerS: 64_000, CPUCores: 0.9, ServerCores: 1.05,
+			OfferedShare: 0.195, FloorRate: 1250, FloorSends: 1125, FloorP50MS: 0.21, FloorP99MS: 1.4, TookS: 3.1},
 		Generator: Generator{LateP50MS: 0.05, LateP99MS: 0.4, LateMaxMS: 9, LateShare: 0.0001, LateLimitMS: 10, CPUCores: 0.4,
 			GCPauseMaxMS: 1.2, HeapMaxBytes: 80 << 20, Goroutines: 5100},
 		Processes: []ProcessUse{{Role: "postgres", PID: 12, CPUCores: 0.61, RSSMaxBytes: 300 << 20}},

@@ -33,6 +33,7 @@ type Summary struct {
 	Ledger      LedgerSummary     `json:"ledger"`
 	Faults      []Fault           `json:"faults,omitempty"` // what was done on purpose, in the order of the scenario
 	Predictions []Prediction      `json:"predictions,omitempty"`
+	Calibration *Calibration      `json:"calibration,omitempty"` // nil = there was none
 	Generator   Generator         `json:"generator"`
 	Processes   []ProcessUse      `json:"processes,omitempty"`
 }
@@ -219,4 +220,21 @@ type ProcessUse struct {
 	PID         int     `json:"pid"`
 	CPUCores    float64 `json:"cpu_cores"` // mean
 	RSSMaxBytes int64   `json:"rss_max_bytes"`
+}
+
+// Calibration is what the generator could do just before the run, against a null server on the same machine.
+type Calibration struct {
+	Devices      int     `json:"devices"`
+	SendsPerS    float64 `json:"sends_per_s"`     // sends and their replies, nothing else
+	Fanout       int     `json:"fanout"`          // receivers of each message in what follows, as the run plans it
+	MixSendsPerS float64 `json:"mix_sends_per_s"` // most sends a second with these
+	FramesPerS   float64 `json:"frames_per_s"`    // frames received a second meanwhile, replies included
+	CPUCores     float64 `json:"cpu_cores"`       // of the generator meanwhile
+	ServerCores  float64 `json:"server_cores"`    // of the null server meanwhile
+	OfferedShare float64 `json:"offered_share"`   // the run's rate ÷ mix_sends_per_s
+	FloorRate    float64 `json:"floor_rate"`      // sends a second, open loop: the run's, or half of mix_sends_per_s
+	FloorSends   int64   `json:"floor_sends"`
+	FloorP50MS   float64 `json:"floor_p50_ms"` // send.intended, of which nothing is the server's
+	FloorP99MS   float64 `json:"floor_p99_ms"`
+	TookS        float64 `json:"took_s"`
 }

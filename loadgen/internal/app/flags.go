@@ -35,6 +35,7 @@ type options struct {
 	series     seriesOptions
 
 	allowCommands bool
+	calibrate     calibrateFlag
 }
 
 type optionalUint struct {
@@ -92,6 +93,7 @@ func parseFlags(p Program) (options, error) {
 	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
 	fs.BoolVar(&o.allowCommands, "allow-commands", false, "run the commands of the scenario's faults beside a -target, too")
+	o.calibrate.define(fs)
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
 	o.staging.define(fs)
 	o.series.register(fs)

@@ -49,6 +49,10 @@ type runner struct {
 	reach  reached
 	hands  driver.Control
 	faults *injector // nil without faults
+
+	calibration     *rundir.Calibration // nil = there was none
+	calibrationNote string
+
 	status *status
 	phases []rundir.Phase
 
@@ -76,6 +80,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err := r.prepare(); err != nil {
 		return ExitUsage, err
 	}
+	r.calibrate(ctx)
 	r.env, err = openEnvironment(ctx, r.program, r.options, r.scenario)
 	defer func() {
 		if cerr := r.env.close(); cerr != nil && err == nil {
@@ -368,6 +373,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	s.Counted.Explain()
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	r.tellFaults(&s, measured)
+	r.tellCalibration(&s)
 	s.Notes = append(s.Notes, led.Notes...)
 	var early *ended
 	if errors.As(runErr, &early) {

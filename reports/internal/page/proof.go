@@ -94,6 +94,10 @@ func (b *builder) generator() section {
 	}
 	out := section{ID: "generator", Title: "The generator's own health", Blocks: []block{{Table: &t}},
 		Lead: []string{"A generator that starts its sends late measures itself. How late it was second by second stands under latencies."}}
+	if c := b.run.Summary.Calibration; c != nil {
+		ceiling := calibrated(c)
+		out.Blocks = append(out.Blocks, block{Table: &ceiling})
+	}
 	ops, closes := map[string]int64{}, map[string]int64{}
 	for _, l := range b.run.Counters {
 		for k, n := range l.OpsFailed {
@@ -110,6 +114,22 @@ func (b *builder) generator() section {
 		out.Blocks = append(out.Blocks, block{List: []string{"connections that ended, by close code (0 = broken): " + codes(closes)}})
 	}
 	return out
+}
+
+// calibrated is what the generator could do before the run.
+func calibrated(c *rundir.Calibration) table {
+	t := table{Caption: "What it can do at most, against a server that does nothing", Head: columns("figure", ">value", "unit"),
+		Origin: "Run: summary.json, measured just before the run on the same machine, of which the null server takes its part."}
+	for _, f := range [][3]string{
+		{"sends, nothing else", num(c.SendsPerS), "1/s"},
+		{fmt.Sprintf("sends, each to %d receivers", c.Fanout), num(c.MixSendsPerS), "1/s"}, {"frames received meanwhile", num(c.FramesPerS), "1/s"},
+		{"processor meanwhile", num(c.CPUCores), "cores"}, {"of the null server", num(c.ServerCores), "cores"},
+		{"the run's rate, of that ceiling", num(100 * c.OfferedShare), "%"},
+		{fmt.Sprintf("latency floor at %s sends/s, p50", num(c.FloorRate)), num(c.FloorP50MS), "ms"}, {"p99", num(c.FloorP99MS), "ms"},
+	} {
+		t.Rows = append(t.Rows, cells(f[0], f[1], f[2]))
+	}
+	return t
 }
 
 // known is a figure whose 0 means that nobody knows it.

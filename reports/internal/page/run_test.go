@@ -51,6 +51,8 @@ func small() recipe {
 			rundir.Prediction{Name: "frames.event", Unit: "1/s", Predicted: 8802.5, Low: 8670, High: 8935, Planned: ptr(8810), Note: "physics"}.WithMeasured(8811),
 			rundir.Prediction{Name: "frames.hint", Unit: "1/s", Predicted: 16, Low: 15, High: 17, Planned: ptr(15)}.WithMeasured(466),
 			{Name: "bytes.event", Unit: "B/s", Predicted: 3.55e6, Low: 3.5e6, High: 3.6e6}},
+		Calibration: &rundir.Calibration{Devices: 128, SendsPerS: 21_500, Fanout: 7, MixSendsPerS: 6400, FramesPerS: 64_000, CPUCores: 0.9, ServerCores: 1.05,
+			OfferedShare: 0.195, FloorRate: 1250, FloorSends: 1125, FloorP50MS: 0.21, FloorP99MS: 1.4, TookS: 3.1},
 		Generator: rundir.Generator{LateP50MS: 0.05, LateP99MS: 0.4, LateMaxMS: 9, LateShare: 0.0001, LateLimitMS: 10, CPUCores: 0.4, GCPauseMaxMS: 1.2,
 			HeapMaxBytes: 80 << 20, Goroutines: 5100},
 		Processes: []rundir.ProcessUse{{Role: "loadgen", PID: 1, CPUCores: 0.2, RSSMaxBytes: 250 << 20}, {Role: "gateway-1", PID: 2, CPUCores: 0.17, RSSMaxBytes: 75 << 20},

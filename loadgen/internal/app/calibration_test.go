@@ -1,0 +1,55 @@
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"imbench/loadgen/internal/scenario"
+	"imbench/reports/rundir"
+)
+
+// A run is calibrated if it is long, or if that is asked for.
+func TestWhoIsCalibrated(t *testing.T) {
+	for _, c := range []struct {
+		flags []string
+		long  bool
+		want  bool
+	}{
+		{nil, true, true}, {nil, false, false}, {[]string{"-calibrate"}, false, true}, {[]string{"-calibrate=false"}, true, false},
+	} {
+		measure := "29s"
+		if c.long {
+			measure = "30s"
+		}
+		sc, err := scenario.Parse("f.yaml", []byte("phases: {measure: "+measure+"}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := parseFlags(Program{Args: append([]string{"-scenario", "baseline"}, c.flags...)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &runner{scenario: sc, options: o}
+		if got := r.calibrates(); got != c.want {
+			t.Errorf("%v, measure %s: %v", c.flags, measure, got)
+		}
+	}
+	var say bytes.Buffer
+	if code := Run(t.Context(), Program{Args: []string{"-scenario", "baseline", "-calibrate=maybe"}, Stderr: &say}); code != ExitUsage || !strings.Contains(say.String(), "want true or false") {
+		t.Errorf("exit %d, %s", code, say.String())
+	}
+}
+
+// What the generator does near its ceiling is noted.
+func TestNearTheCeiling(t *testing.T) {
+	for share, want := range map[float64]bool{0.69: false, 0.71: true} {
+		r := &runner{}
+		r.calibrated(&rundir.Calibration{OfferedShare: share, MixSendsPerS: 1000, Fanout: 7})
+		var s rundir.Summary
+		r.tellCalibration(&s)
+		if s.Calibration == nil || (len(s.Notes) == 1) != want || want && !strings.Contains(s.Notes[0], "71 % of what the generator can do") {
+			t.Errorf("share %v: %q", share, s.Notes)
+		}
+	}
+}
