@@ -32,11 +32,12 @@ const (
 	Sync            = "sync"
 	Connect         = "connect"
 	Reconnect       = "reconnect"
+	Read            = "read"
 	Ack             = "ack"
 	Late            = "generator.late"
 )
 
 // Metrics lists the tags in the order in which people want to read them.
 func Metrics() []string {
-	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Reconnect, Late}
+	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Reconnect, Read, Late}
 }

@@ -124,6 +124,13 @@ func explainDevices(t *sheet, sc *scenario.Scenario) {
 	d := sc.Devices
 	t.row("devices", "acknowledge every %d events or after %v; lose %.3g %% of the pushes; send again after %v without a reply", d.AckEvery, d.AckDelay,
 		100*d.Loss, d.ResendAfter)
+	if d.ReadReports > 0 {
+		t.row("devices", "%.3g %% of them tell in each conversation what they have read, %v after a message; how often is not predicted", 100*d.ReadReports, d.ReadDebounce)
+	}
+	if d.Churn > 0 {
+		t.row("devices", "%s of them leave and come back (about %.0f in all); of the predictions only messages and deliveries hold then", d.Churn,
+			float64(d.Churn)*sc.Phases.LoadTime().Seconds())
+	}
 }
 
 func explainPhases(t *sheet, sc *scenario.Scenario) {

@@ -91,6 +91,7 @@ func deviceConfig(sc *scenario.Scenario) device.Config {
 	c := device.Default()
 	c.AckEvery, c.AckDelay, c.ResendAfter = sc.Devices.AckEvery, sc.Devices.AckDelay, sc.Devices.ResendAfter
 	c.Loss, c.Seed, c.ReadingShare = sc.Devices.Loss, sc.Seed, sc.Devices.ReadingShare
+	c.ReadReports, c.ReadDebounce = sc.Devices.ReadReports, sc.Devices.ReadDebounce
 	c.HintAbove = sc.Delivery.HintAbove
 	c.BackoffBase, c.BackoffCap = sc.Devices.Backoff.Base, sc.Devices.Backoff.Cap
 	return c

@@ -69,17 +69,19 @@ func (r *runner) lostAfter() time.Duration {
 	return patience + r.scenario.LongestOutage()
 }
 
-// notComparable marks what the plan cannot know when there are faults.
-const notComparable = "not compared (faults)"
-
-// tellFaults puts the faults into the summary. What the plan and the model say of a run without faults is then compared with
-// messages and deliveries only: pushes that nobody took became syncs, and devices came and went.
+// tellFaults puts the faults into the summary. With faults or churn, what the plan and the model say of a run without them
+// is compared with messages and deliveries only: pushes that nobody took became syncs, and devices came and went.
 func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
-	if r.faults == nil {
+	what := "faults"
+	switch {
+	case r.faults != nil:
+		s.Faults = r.faults.heal.results()
+		s.Metrics["heal"] = healMetric(s.Faults)
+	case r.scenario.Devices.Churn > 0:
+		what = "churn"
+	default:
 		return
 	}
-	s.Faults = r.faults.heal.results()
-	s.Metrics["heal"] = healMetric(s.Faults)
 	for i, p := range s.Predictions {
 		switch p.Name {
 		case capacity.Messages:
@@ -88,9 +90,9 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 				s.Predictions[i] = p.WithMeasured(measured.AppliedPerMessage)
 			}
 		default:
-			p.Error, p.PlanError, p.Note = nil, nil, notComparable
+			p.Error, p.PlanError, p.Note = nil, nil, "not compared ("+what+")"
 			s.Predictions[i] = p
 		}
 	}
-	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: the faults of this run turn pushes into syncs, which neither model nor plan foresee")
+	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: the "+what+" of this run turns pushes into syncs, which neither model nor plan foresees")
 }

@@ -322,7 +322,7 @@ func (r *runner) driverConfig() driver.Config {
 		Wire: protocol.NewGateway(r.env.wire), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
-		BodySize: r.plan.BodySize, Device: deviceConfig(sc),
+		BodySize: r.plan.BodySize, Churn: r.plan.Churn, Device: deviceConfig(sc),
 		ConnectRate: float64(sc.Devices.ConnectRate),
 		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
 		LostAfter: r.lostAfter(),

@@ -17,6 +17,11 @@ func Reads(seed uint64, device, conv int32, share float64) bool {
 	return unit(seed^0x2545f4914f6cdd1d, device, conv, 0) < share
 }
 
+// Reports says whether the user of the device tells how far he has read in the conversation.
+func Reports(seed uint64, device, conv int32, share float64) bool {
+	return unit(seed^0x7f4a7c159e3779b9, device, conv, 0) < share
+}
+
 // Other is the gateway that a device tries when at, its last one of n, does not take it: each of the others with the same
 // probability, so that the devices of one that is gone spread over those that are there.
 func Other(seed uint64, device int32, try int, at, n int) int {

@@ -87,6 +87,7 @@ func (d *Device) apply(slot int, e *event, p sample.Path, now clock.Time) {
 	}
 	c.unacked++
 	d.ackSoon(slot, now)
+	d.readSoon(slot, e.own, now)
 }
 
 func (d *Device) repeated(slot int, e *event, now clock.Time) {

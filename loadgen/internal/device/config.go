@@ -16,11 +16,15 @@ type Config struct {
 	ReadingShare float64
 	// HintAbove is the group size above which the gateway hints instead of pushing; 0 = never. It only tells a pulled
 	// event from a repaired one.
-	HintAbove   int
-	GapWait     time.Duration // how long a gap that may close by itself (an own send on its way) is left alone
-	BackoffBase time.Duration // reconnect: full jitter over min(cap, base·2^n)
-	BackoffCap  time.Duration
-	DialTimeout time.Duration // dial to welcome
+	HintAbove int
+	// ReadReports is the share of (device, conversation) pairs whose user says how far he has read, ReadDebounce after
+	// the first message that he has not told of.
+	ReadReports  float64
+	ReadDebounce time.Duration
+	GapWait      time.Duration // how long a gap that may close by itself (an own send on its way) is left alone
+	BackoffBase  time.Duration // reconnect: full jitter over min(cap, base·2^n)
+	BackoffCap   time.Duration
+	DialTimeout  time.Duration // dial to welcome
 }
 
 // Default is what the baseline uses.

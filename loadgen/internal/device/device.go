@@ -70,6 +70,7 @@ type conv struct {
 	epoch   int32      // 0 = not known
 	pull    bool       // the gateway hints instead of pushing
 	asked   *ack       // on its way
+	mark    *readMark  // what is told of how far the user has read; nil = nothing yet
 	repair  *repair    // a gap or hint that is being followed
 }
 
@@ -252,6 +253,7 @@ func (d *Device) ended(err *error) (served bool) {
 			c.asked, c.ackAt = nil, clock.Now()
 		}
 		d.dropRepair(c)
+		c.dropMark()
 	}
 	for i := range d.flight {
 		d.flight[i].at, d.flight[i].again = 0, 0

@@ -36,6 +36,8 @@ func (d *Device) on(f *protocol.Frame) {
 		d.welcomed(f, now)
 	case protocol.KindListed:
 		d.listed(f, now)
+	case protocol.KindRead:
+		d.marked(f, now)
 	case protocol.KindPing:
 		d.frame(sample.Down, sample.FPing, f.Bytes, now, 0)
 		d.frame(sample.Up, sample.FPing, f.Bytes, now, 0)
@@ -138,6 +140,8 @@ func (d *Device) refused(f *protocol.Frame, now clock.Time) {
 		msg = d.ackRefused(f, now)
 	case protocol.OpSync:
 		msg = d.syncRefused(f, now)
+	case protocol.OpRead:
+		msg = d.markRefused(f, now)
 	case protocol.OpList, protocol.OpSubscribe, protocol.OpHello:
 		d.reason = fmt.Errorf("the gateway refused %s: %s %s", f.Re, f.Code, f.Message)
 		d.conn.Close(1000) // the session is of no use; the next one is tried after a pause

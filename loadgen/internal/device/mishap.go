@@ -28,6 +28,25 @@ func (g *Group) Cut(n int, share float64) (cut int) {
 	return cut
 }
 
+var errLeft = errors.New("the device left, to come back")
+
+// Leave ends a device's session in order, as an app does that is closed or changes its network; it comes back by itself.
+func (g *Group) Leave(device int32) {
+	d := g.devices[device]
+	if d == nil {
+		return
+	}
+	d.mu.Lock()
+	conn := d.conn
+	if conn != nil {
+		d.reason = errLeft
+	}
+	d.mu.Unlock()
+	if conn != nil {
+		conn.Close(1000)
+	}
+}
+
 // Freeze keeps a share of the devices from reading anything for a time, as an app does that is suspended: what is sent to
 // them waits in the sockets and at the gateway. It returns how many devices those are.
 func (g *Group) Freeze(n int, share float64, length time.Duration) int {

@@ -73,6 +73,9 @@ func (d *Device) tickConv(slot int, now clock.Time) {
 	if c.asked == nil && c.ackAt != 0 && c.ackAt <= now && d.state == ready {
 		d.acknowledge(slot, now)
 	}
+	if c.mark != nil {
+		d.tickMark(slot, now)
+	}
 	if r := c.repair; r != nil {
 		if (r.asked != 0 && r.asked.Add(limit) <= now) || (r.asked == 0 && r.wait != 0 && r.wait <= now) {
 			d.report(r, 0)
@@ -106,6 +109,9 @@ func (d *Device) next() (at clock.Time) {
 			earlier(c.asked.at.Add(limit))
 		} else {
 			earlier(c.ackAt)
+		}
+		if c.mark != nil {
+			earlier(c.mark.next(d))
 		}
 		if r := c.repair; r != nil {
 			if r.asked != 0 {

@@ -38,6 +38,7 @@ type Config struct {
 	Wire       protocol.Wire
 	Population *population.Population
 	Arrivals   func() population.Arrivals // the plan from its beginning, the same each time
+	Churn      func() population.Arrivals // whose device leaves and comes back when, from the load's beginning; nil = nobody does
 	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device begins at target i mod n
 	Tokens     func(device int32) string  // bearer tokens
 	Sink       sample.Sink

@@ -118,6 +118,24 @@ func TestWholeRun(t *testing.T) {
 	})
 }
 
+// TestChurn: devices leave and come back while the load lasts, and at the end everybody has everything.
+func TestChurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(10)
+		s.cfg.Churn = func() population.Arrivals {
+			return &until{&even{gap: 300 * time.Millisecond, devices: 10}, 9 * time.Second}
+		}
+		r, err := Run(t.Context(), s.cfg)
+		if err != nil || r.Ended != Finished || !r.Settled || r.Final.Done != 90 || s.sink.delivered != 900 {
+			t.Fatalf("ended %+v, %v; %d deliveries", r, err, s.sink.delivered)
+		}
+		// One in 300 ms for 9 s. Who is still away when his turn comes has nothing to leave.
+		if n := r.Final.Reconnects; n < 20 || n > 30 {
+			t.Errorf("%d came back, want up to 30", n)
+		}
+	})
+}
+
 // asleep is a pacer that does not wake before the plan's second second: what was due before stands in a backlog.
 type asleep struct{ pacer.Timers }
 

@@ -109,7 +109,8 @@ func (r *runner) phases(ctx context.Context) error {
 		defer close(paced)
 		pacer.Run(loaded, plan(), start, r.cfg.Sleeper, r.arrive)
 	}()
-	defer func() { stopLoad(); due.stop(); <-paced }()
+	churned := r.churn(loaded, start)
+	defer func() { stopLoad(); due.stop(); <-paced; <-churned }()
 
 	r.enter(Warmup)
 	// Measure is announced a little ahead, so that whoever is told is ready for the window's first arrival.
@@ -129,6 +130,24 @@ func (r *runner) phases(ctx context.Context) error {
 	<-paced
 	r.enter(Settle)
 	return r.settle(ctx)
+}
+
+// churn lets devices leave and come back while the load lasts; the channel closes when it is over.
+func (r *runner) churn(ctx context.Context, start clock.Time) <-chan struct{} {
+	over := make(chan struct{})
+	var plan population.Arrivals
+	if r.cfg.Churn != nil {
+		plan = r.cfg.Churn()
+	}
+	if plan == nil {
+		close(over)
+		return over
+	}
+	go func() {
+		defer close(over)
+		pacer.Run(ctx, plan, start, pacer.Timers{}, func(a *population.Arrival, _ clock.Time) { r.group.Leave(a.Device) })
+	}()
+	return over
 }
 
 func (r *runner) enter(p Phase) {

@@ -155,6 +155,46 @@ func TestGroupKinds(t *testing.T) {
 	})
 }
 
+// Churn is a Poisson stream over the load, from the seed, and falls on connected devices only, on all of them alike.
+func TestChurn(t *testing.T) {
+	s := load(t, "smoke", "devices.churn=200/s", "phases.warmup=0s", "phases.measure=50s", "phases.tail=0s")
+	pop := build(t, s, 5)
+	plan, err := NewPlan(pop, s, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hits, n := map[int32]float64{}, 0.0
+	last := time.Duration(0)
+	again := plan.Churn()
+	for c := plan.Churn(); ; n++ {
+		a, ok := c.Next()
+		if b, bok := again.Next(); a != b || ok != bok {
+			t.Fatal("it differs from time to time")
+		}
+		if !ok {
+			break
+		}
+		if a.At < last || !pop.Devices[a.Device].Connected {
+			t.Fatalf("%+v after %v", a, last)
+		}
+		last = a.At
+		hits[a.Device]++
+	}
+	if math.Abs(n-10_000) > 400 { // 4 σ
+		t.Errorf("%v in 50 s, want 10 000", n)
+	}
+	chi, mean := 0.0, n/float64(s.Population.ConnectedDevices)
+	for _, h := range hits {
+		chi += (h - mean) * (h - mean) / mean
+	}
+	if df := float64(s.Population.ConnectedDevices - 1); math.Abs(chi-df) > 4*math.Sqrt(2*df) || len(hits) != s.Population.ConnectedDevices {
+		t.Errorf("χ² %v over %d devices, want %v", chi, len(hits), df)
+	}
+	if load(t, "smoke").Devices.Churn != 0 {
+		t.Error("smoke churns")
+	}
+}
+
 // Sizes follow from seed and index, keep their bounds, and have the medians and shares that were asked for.
 func TestBodySizes(t *testing.T) {
 	s := load(t, "smoke")

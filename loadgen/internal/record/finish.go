@@ -35,8 +35,8 @@ func (r *Recorder) result() Result {
 		x := rundir.MetricOf(r.now.total[m])
 		side := r.now.side[m]
 		x.Negative, x.OverRange, x.Censored = side.negative, side.overRange, side.censored
-		if m == mReconnect && x.Count == 0 {
-			continue // nobody lost a connection, as it should be: that is no missing figure
+		if (m == mReconnect || m == mRead) && x.Count == 0 {
+			continue // nobody lost a connection, or was to tell what he has read: that is no missing figure
 		}
 		res.Metrics[tags[m]] = x
 		if m != mLate {

@@ -24,12 +24,13 @@ const (
 	mAck
 	mConnect
 	mReconnect
+	mRead
 	mLate
 	numMetrics
 )
 
 var tags = [numMetrics]string{rundir.SendIntended, rundir.SendService, rundir.Deliver, rundir.DeliverRepaired,
-	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Reconnect, rundir.Late}
+	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Reconnect, rundir.Read, rundir.Late}
 
 // Recorder implements sample.Sink.
 type Recorder struct {
@@ -235,6 +236,8 @@ func (r *Recorder) Op(o sample.Op) {
 	case o.Kind == sample.OpReconnect:
 		r.record(o.Device, mReconnect, o.Done.Sub(o.Start), false)
 	case !r.inWindow(belongs):
+	case o.Kind == sample.OpRead:
+		r.record(o.Device, mRead, o.Done.Sub(o.Start), false)
 	case o.Kind == sample.OpSync:
 		r.record(o.Device, mSync, o.Done.Sub(o.Start), false)
 	case o.Kind == sample.OpAck:

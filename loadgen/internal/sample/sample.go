@@ -27,6 +27,8 @@ const (
 	FSynced
 	FAck
 	FAcked
+	FRead
+	FReaded
 	FConvs
 	FHello
 	FPing
@@ -36,7 +38,7 @@ const (
 )
 
 var frameNames = [NumFrameTypes]string{"send", "sent", "event", "event_discarded", "hint", "sync", "synced", "ack", "acked",
-	"convs", "hello", "ping", "error", "other"}
+	"read", "readed", "convs", "hello", "ping", "error", "other"}
 
 // String is the name used in counters.ndjson.
 func (t FrameType) String() string { return frameNames[t] }
@@ -98,13 +100,14 @@ type Delivery struct {
 // OpKind names the other timed operations.
 type OpKind uint8
 
-// Sync and Ack are request to reply; Connect is dial to welcome; Reconnect is from the end of a session that was ready to
+// Sync, Ack and Read are request to reply; Connect is dial to welcome; Reconnect is from the end of a session that was ready to
 // the next that is, all attempts and waits between them included.
 const (
 	OpSync OpKind = iota
 	OpConnect
 	OpAck
 	OpReconnect
+	OpRead
 	NumOps
 )
 

@@ -84,6 +84,9 @@ type Devices struct {
 	AckDelay     time.Duration `yaml:"ack_delay" default:"2.5s" min:"0s" max:"10m" doc:"longest wait of an applied event for its acknowledgement"`
 	Loss         float64       `yaml:"loss" unit:"share" default:"0.03" min:"0" max:"1" doc:"pushes that a device throws away, as if lost on the way"`
 	ReadingShare float64       `yaml:"reading_share" unit:"share" default:"1" min:"0" max:"1" doc:"devices that answer a hint of a pull conversation with a sync"`
+	ReadReports  float64       `yaml:"read_reports" unit:"share" default:"0" min:"0" max:"1" doc:"pairs of a device and a conversation whose user tells how far he has read"`
+	ReadDebounce time.Duration `yaml:"read_debounce" default:"1.5s" min:"0s" max:"10m" doc:"wait of such a report after the first message that it tells of; it covers what came meanwhile"`
+	Churn        Rate          `yaml:"churn" unit:"devices/s" default:"0" min:"0" max:"100000" doc:"connected devices that close their connection during the load and come back after a back-off"`
 	ConnectRate  Rate          `yaml:"connect_rate" unit:"connections/s" default:"1000/s" above:"0" max:"1000000" doc:"how fast the run connects its devices"`
 	ResendAfter  time.Duration `yaml:"resend_after" default:"10s" min:"10ms" max:"10m" doc:"a send without a reply is sent again, under the same key, after this time"`
 	Backoff      Backoff       `yaml:"backoff" doc:"waiting before a reconnect, with full jitter: evenly between 0 and min(cap, base × 2^attempt)"`

@@ -146,6 +146,9 @@ var shapeFits = []check{
 		}
 		return when(len(s.Load.Bodies) > maxKinds, "at most %d kinds, and there are %d", maxKinds, len(s.Load.Bodies))
 	}},
+	{"devices.churn", func(s *Scenario) string {
+		return when(s.Devices.Churn > 0 && len(s.Faults) > 0, "churn does not go with faults: while devices come and go, nobody can tell when a fault has healed")
+	}},
 	{"load.stages", func(s *Scenario) string {
 		return when(len(s.Load.Stages) > maxStages, "at most %d, and there are %d", maxStages, len(s.Load.Stages))
 	}},

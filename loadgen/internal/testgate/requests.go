@@ -70,6 +70,8 @@ func (s *Session) answer(r *wire.Request) {
 		}
 		l.acked[s.device] = max(l.acked[s.device], r.Seq)
 		s.send(&wire.Frame{T: wire.TAcked, RID: r.RID, Conv: r.Conv, Delivered: l.acked[s.device]})
+	case wire.TRead:
+		s.send(&wire.Frame{T: wire.TReaded, RID: r.RID, Conv: r.Conv, Read: r.Seq})
 	case wire.TSync:
 		const page = 5
 		head := int64(len(l.events))

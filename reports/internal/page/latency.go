@@ -17,6 +17,7 @@ var measures = map[string]string{
 	rundir.Ack:             "ack request → reply",
 	rundir.Connect:         "dial → welcome, in all phases",
 	rundir.Reconnect:       "the end of a session → the next one ready, in all phases",
+	rundir.Read:            "read report → reply",
 	rundir.Late:            "intended → send written: the generator's own lateness",
 }
 
@@ -27,8 +28,8 @@ func (b *builder) latency() section {
 	var notes []string
 	for _, name := range rundir.Metrics() {
 		m := s.Metrics[name]
-		if name == rundir.Reconnect && m.Count == 0 {
-			continue // nobody lost a connection: nothing is missing
+		if (name == rundir.Reconnect || name == rundir.Read) && m.Count == 0 {
+			continue // nobody lost a connection, or told what he has read: nothing is missing
 		}
 		r := row{{Text: name, Note: measures[name]}, {Text: count(m.Count)}}
 		if m.Count == 0 {
