@@ -154,6 +154,7 @@ func (r *renderer) ledger(l LedgerSummary, c *Counted) {
 	}{
 		{l.LoggedTwice, "messages are in the log twice", true},
 		{l.LogGaps, "seqs are missing from the log", true},
+		{l.Regressed, "times a device was told less than had been confirmed as delivered to it", true},
 		{l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost", false},
 		{l.Unresolved, "sends have an outcome that could not be found out", false},
 	} {

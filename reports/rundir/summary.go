@@ -157,6 +157,7 @@ type LedgerSummary struct {
 	Unlogged    int64 `json:"unlogged"`     // messages: acknowledged by sent, but in no log
 	LoggedTwice int64 `json:"logged_twice"` // messages: the same plan index at two seqs
 	LogGaps     int64 `json:"log_gaps"`     // seqs missing from a conversation's log
+	Regressed   int64 `json:"regressed"`    // times that a device was told less than had been confirmed as delivered to it
 
 	WireRepeats int64 `json:"wire_repeats"`       // seen again on the wire and not applied: no fault
 	Undelivered int64 `json:"undelivered"`        // not there yet when the run ended without a full settle: no fault
@@ -174,7 +175,7 @@ type LedgerSummary struct {
 
 // Broken says that a delivery promise was broken.
 func (l LedgerSummary) Broken() bool {
-	return l.Lost+l.Duplicated+l.Reordered+l.Leaked+l.Mismatched+l.Foreign+l.Unlogged+l.LoggedTwice+l.LogGaps > 0
+	return l.Lost+l.Duplicated+l.Reordered+l.Leaked+l.Mismatched+l.Foreign+l.Unlogged+l.LoggedTwice+l.LogGaps+l.Regressed > 0
 }
 
 // Ledger is ledger.json.
@@ -187,7 +188,7 @@ type Ledger struct {
 
 // Culprit names one broken promise.
 type Culprit struct {
-	Kind   string `json:"kind"` // lost, duplicated, reordered, leaked, mismatched, foreign, unlogged, logged_twice, log_gap
+	Kind   string `json:"kind"` // lost, duplicated, reordered, leaked, mismatched, foreign, unlogged, logged_twice, log_gap, regressed
 	Device string `json:"device,omitempty"`
 	User   string `json:"user,omitempty"`
 	Conv   string `json:"conv"`

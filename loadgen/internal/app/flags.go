@@ -25,6 +25,7 @@ type options struct {
 	seed       optionalUint
 	out        string
 	list       bool
+	selfTest   bool
 	explain    bool
 	json       bool
 	keep       bool
@@ -65,6 +66,7 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
   loadgen -scenario baseline -target URL[,URL] -admin URL
                                                    drive a staging cluster
   loadgen -list                                    the scenarios that come with it
+  loadgen -selftest                                does this generator find what a gateway does wrong?
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
   loadgen -cleanup NAMESPACE -admin URL            remove what a run that crashed has left on a target
   loadgen -scenario NAME -repeat 5                 how far do runs lie apart
@@ -87,6 +89,7 @@ func parseFlags(p Program) (options, error) {
 	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
 	fs.StringVar(&o.out, "out", "runs", "`DIR` under which the run directory is made")
 	fs.BoolVar(&o.list, "list", false, "list the scenarios")
+	fs.BoolVar(&o.selfTest, "selftest", false, "show that what a gateway does wrong is found: a minute, no scenario")
 	fs.BoolVar(&o.explain, "explain", false, "print what would run, and run nothing")
 	fs.BoolVar(&o.json, "json", false, "print summary.json on stdout and nothing else there")
 	fs.BoolVar(&o.keep, "keep", false, "keep the population (and the embedded database) after the run")
@@ -110,7 +113,7 @@ func parseFlags(p Program) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: every option is a flag (loadgen -help)", fs.Arg(0))
 	}
-	if o.list {
+	if o.list || o.selfTest {
 		return o, nil
 	}
 	o.targets, o.allowEnv = split(targets), split(allow)

@@ -110,6 +110,9 @@ func (o *options) command() func(ctx context.Context, p Program, o options) (int
 	case o.staging.cleanup != "":
 		return cleanup
 	}
+	if o.selfTest {
+		return selfTest
+	}
 	return nil
 }
 

@@ -44,8 +44,8 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(rundir.Error, "%v", o.err)
 	}
 	if s.Ledger.Broken() {
-		why(rundir.Broken, "a delivery promise was broken: %d lost, %d duplicated, %d reordered, %d leaked, %d with other content, %d in no log (ledger.json names them)",
-			s.Ledger.Lost, s.Ledger.Duplicated, s.Ledger.Reordered, s.Ledger.Leaked, s.Ledger.Mismatched, s.Ledger.Foreign+s.Ledger.Unlogged+s.Ledger.LoggedTwice+s.Ledger.LogGaps)
+		why(rundir.Broken, "a delivery promise was broken: %d lost, %d duplicated, %d reordered, %d leaked, %d with other content, %d in no log, %d times delivered went back (ledger.json names them)",
+			s.Ledger.Lost, s.Ledger.Duplicated, s.Ledger.Reordered, s.Ledger.Leaked, s.Ledger.Mismatched, s.Ledger.Foreign+s.Ledger.Unlogged+s.Ledger.LoggedTwice+s.Ledger.LogGaps, s.Ledger.Regressed)
 	}
 	if o.early != nil {
 		why(o.early.verdict, "%s", o.early.why)

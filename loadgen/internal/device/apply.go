@@ -124,7 +124,7 @@ func (d *Device) acknowledge(slot int, now clock.Time) {
 	if c.asked != nil || d.conn == nil {
 		return
 	}
-	c.asked = &ack{seq: c.cursor, at: now, msg: c.lastMsg, n: c.unacked}
+	c.asked = &ack{seq: c.cursor, at: now, msg: c.lastMsg, n: c.unacked, was: c.told}
 	c.unacked, c.ackAt = 0, 0
 	d.write(&protocol.Request{Op: protocol.OpAck, ID: uint32(slot), Seq: c.cursor, Epoch: c.epoch,
 		Conv: d.g.pop.Convs[d.convIndex(slot)].ID}, sample.FAck, c.lastMsg)
@@ -144,11 +144,21 @@ func (d *Device) onAcked(f *protocol.Frame, now clock.Time) {
 	d.frame(sample.Down, sample.FAcked, f.Bytes, now, a.msg)
 	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: now, Msg: a.msg, Events: int(a.n)})
 	c := &d.convs[f.ID]
-	c.acked = max(c.acked, f.Delivered)
+	if f.Delivered < a.was && !c.doubt {
+		d.wentBack(int(f.ID), f.Delivered, a.was, now)
+	}
+	c.acked, c.told = max(c.acked, f.Delivered), max(c.told, f.Delivered)
 	c.asked = nil
 	if c.ackAt != 0 && c.ackAt <= now {
 		d.acknowledge(int(f.ID), now)
+	} else {
+		d.arm(c.ackAt) // while the last ack was on its way, next left this one's time out
 	}
+}
+
+// wentBack tells that the gateway says less than it had confirmed.
+func (d *Device) wentBack(slot int, to, from int64, now clock.Time) {
+	d.g.sink.Op(sample.Op{Kind: sample.OpWentBack, Device: d.index, Start: now, Done: now, Conv: d.convIndex(slot), Seq: to, Events: int(from - to)})
 }
 
 // ackRefused handles an error reply to an ack. One that is refused for good counts as done: it would be refused again.
@@ -166,6 +176,7 @@ func (d *Device) ackRefused(f *protocol.Frame, now clock.Time) clock.Time {
 		d.arm(c.ackAt)
 	} else {
 		c.acked = max(c.acked, a.seq)
+		d.arm(c.ackAt)
 	}
 	return a.msg
 }

@@ -62,13 +62,15 @@ const (
 // conv is what a device knows of one conversation.
 type conv struct {
 	cursor  int64      // all that the device may see up to here is applied
-	acked   int64      // confirmed by the gateway
+	acked   int64      // nothing up to here needs an ack any more
+	told    int64      // the most that the gateway has confirmed; 0 = nothing yet
 	head    int64      // the largest seq it has heard of
 	lastMsg clock.Time // intended time of the last applied event
 	ackAt   clock.Time // when the waiting ack leaves; 0 = nothing waits
 	unacked int32      // applied since the last ack left
 	epoch   int32      // 0 = not known
 	pull    bool       // the gateway hints instead of pushing
+	doubt   bool       // an ack of this session was given up: its reply may come late, as if it were another's
 	asked   *ack       // on its way
 	mark    *readMark  // what is told of how far the user has read; nil = nothing yet
 	repair  *repair    // a gap or hint that is being followed
@@ -80,6 +82,7 @@ type ack struct {
 	at  clock.Time
 	msg clock.Time
 	n   int32
+	was int64 // told, before it was asked
 }
 
 func newDevice(g *Group, index int32) *Device {
@@ -252,6 +255,7 @@ func (d *Device) ended(err *error) (served bool) {
 			c.unacked += c.asked.n
 			c.asked, c.ackAt = nil, clock.Now()
 		}
+		c.doubt = false
 		d.dropRepair(c)
 		c.dropMark()
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"imbench/loadgen/internal/sample"
 	"imbench/server/wire"
 )
 
@@ -79,5 +80,82 @@ func TestResendAfterReconnect(t *testing.T) {
 			t.Errorf("%d sends written, want the second at once", n)
 		}
 		w.complete(0, 0)
+	})
+}
+
+// TestWentBack: a gateway that takes back what it confirmed is told of, in a reply and in the list after a reconnect; the
+// late reply to an ack that was given up is no such thing.
+func TestWentBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 1, "push")
+		w.cfg.AckEvery = 1
+		back := int64(0)
+		w.gate.Tamper.Acked = func(_, _ string, before, now int64) int64 {
+			if back > 0 {
+				return before - back
+			}
+			return now
+		}
+		w.start()
+		w.post("t-g0")
+		w.wait(time.Second)
+		if n := w.sink.wentBack(); len(n) != 0 {
+			t.Fatalf("without cause: %+v", n)
+		}
+		back = 1
+		w.post("t-g0")
+		w.wait(time.Second)
+		if n := w.sink.wentBack(); len(n) != 1 || n[0].Seq != 1 || n[0].Events != 1 || n[0].Conv != 0 || n[0].Device != 0 {
+			t.Fatalf("after a reply: %+v", n)
+		}
+		back = 0
+		w.post("t-g0")
+		w.wait(time.Second)
+		w.gate.SetAcked("t-g0", "t-u0-d1", 2)
+		w.gate.Kick("", wire.CloseSlow.Code, "")
+		w.wait(time.Minute)
+		if n := w.sink.wentBack(); len(n) != 2 || n[1].Seq != 2 || n[1].Events != 2 {
+			t.Fatalf("after the list: %+v", n)
+		}
+		w.settled()
+		dropped := false
+		w.gate.DropReply = func(ty wire.Type, _ int) bool { return ty == wire.TAcked && !dropped }
+		w.post("t-g0")
+		w.wait(20 * time.Second)
+		dropped = true // the next reply is for an ack after one that was given up
+		back = 3
+		w.wait(20 * time.Second)
+		if n := w.sink.wentBack(); len(n) != 2 {
+			t.Fatalf("what may be an old ack's reply was taken for a new one's: %+v", n)
+		}
+	})
+}
+
+func (n *notes) wentBack() (list []sample.Op) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, o := range n.ops {
+		if o.Kind == sample.OpWentBack {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// TestAckBesideAnother: an ack that became due while the one before it was on its way leaves in its time, whatever the
+// device had to do for another conversation meanwhile.
+func TestAckBesideAnother(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 1, "push", "push")
+		w.cfg.AckEvery, w.cfg.AckDelay = 100, 300*time.Millisecond
+		w.wire.Delay = 60 * time.Millisecond
+		w.start()
+		w.post("t-g0")
+		w.wait(40 * time.Millisecond)
+		w.post("t-g1") // its ack leaves 40 ms after the other's, before the reply to that
+		w.wait(290 * time.Millisecond)
+		w.post("t-g0") // pushed behind the first ack's writing and before its reply
+		w.wait(time.Second)
+		w.settled()
 	})
 }

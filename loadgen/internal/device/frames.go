@@ -114,8 +114,11 @@ func (d *Device) listed(f *protocol.Frame, now clock.Time) {
 func (d *Device) compare(slot int, s *protocol.Standing, now clock.Time) {
 	c := &d.convs[slot]
 	c.pull = d.g.pulled(s.Mode, len(d.g.pop.Convs[d.convIndex(slot)].Members))
+	if s.Delivered < c.told && c.epoch == s.Epoch { // another epoch counts anew
+		d.wentBack(slot, s.Delivered, c.told, now)
+	}
 	c.epoch = s.Epoch
-	c.acked = s.Delivered
+	c.acked, c.told = s.Delivered, s.Delivered
 	c.head = max(c.head, s.Head)
 	if c.pull && d.reads(slot) {
 		d.write(&protocol.Request{Op: protocol.OpOpen, Conv: s.Conv}, sample.FOther, 0)

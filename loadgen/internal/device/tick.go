@@ -67,7 +67,7 @@ func (d *Device) tickConv(slot int, now clock.Time) {
 	limit := d.g.cfg.ResendAfter
 	if a := c.asked; a != nil && a.at.Add(limit) <= now {
 		c.unacked += a.n // no reply: what it covered goes into the next
-		c.asked = nil
+		c.asked, c.doubt = nil, true
 		c.ackAt = now
 	}
 	if c.asked == nil && c.ackAt != 0 && c.ackAt <= now && d.state == ready {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -115,8 +116,12 @@ func (l *Ledger) lock(i int32) (c *conv, s *shard, ok bool) {
 // Frame implements sample.Sink; the ledger does not look at frames.
 func (l *Ledger) Frame(sample.Frame) {}
 
-// Op implements sample.Sink; the ledger does not look at operations.
-func (l *Ledger) Op(sample.Op) {}
+// Op implements sample.Sink: of operations the ledger only hears that the gateway took back what it had confirmed.
+func (l *Ledger) Op(o sample.Op) {
+	if o.Kind == sample.OpWentBack {
+		l.blame(regressed, o.Device, o.Conv, o.Seq, fmt.Sprintf("delivered had been confirmed up to %d, and then was told as less", o.Seq+int64(o.Events)))
+	}
+}
 
 // Reconnect implements sample.Sink; the ledger does not look at connections.
 func (l *Ledger) Reconnect(int32, int) {}

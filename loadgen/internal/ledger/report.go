@@ -20,11 +20,12 @@ const (
 	unlogged
 	loggedTwice
 	logGap
+	regressed
 	numKinds
 )
 
 var kindNames = [numKinds]string{"lost", "duplicated", "reordered", "leaked", "mismatched", "foreign", "unlogged",
-	"logged_twice", "log_gap"}
+	"logged_twice", "log_gap", "regressed"}
 
 // maxCulprits is how many are named; all are counted. No kind takes more than maxOfKind of them, so that one kind's
 // flood does not hide another.
@@ -80,7 +81,7 @@ func (r *report) fill(s *rundir.LedgerSummary) {
 	defer r.mu.Unlock()
 	s.Lost, s.Duplicated, s.Reordered, s.Leaked = r.counts[lost], r.counts[duplicated], r.counts[reordered], r.counts[leaked]
 	s.Mismatched, s.Foreign, s.Unlogged = r.counts[mismatched], r.counts[foreign], r.counts[unlogged]
-	s.LoggedTwice, s.LogGaps = r.counts[loggedTwice], r.counts[logGap]
+	s.LoggedTwice, s.LogGaps, s.Regressed = r.counts[loggedTwice], r.counts[logGap], r.counts[regressed]
 }
 
 // maxUnknown bounds the sends of unknown outcome that are kept.

@@ -101,13 +101,15 @@ type Delivery struct {
 type OpKind uint8
 
 // Sync, Ack and Read are request to reply; Connect is dial to welcome; Reconnect is from the end of a session that was ready to
-// the next that is, all attempts and waits between them included.
+// the next that is, all attempts and waits between them included. WentBack is none that is timed: the
+// gateway told that this device had got less far than it had confirmed before.
 const (
 	OpSync OpKind = iota
 	OpConnect
 	OpAck
 	OpReconnect
 	OpRead
+	OpWentBack
 	NumOps
 )
 
@@ -117,7 +119,9 @@ type Op struct {
 	Device      int32
 	Start, Done clock.Time
 	Msg         clock.Time // as in Frame
-	Events      int        // sync: events in the reply; ack: events newly covered
+	Events      int        // sync: events in the reply; ack: events newly covered; went back: by how many seqs
+	Conv        int32      // went back: where,
+	Seq         int64      // and to which seq
 	Code        string     // "" = fine
 }
 

@@ -32,7 +32,10 @@ type Gate struct {
 	SyncDelay time.Duration
 	Silent    atomic.Bool // answers nothing from now on
 	// Before is called ahead of each request that comes over a WebSocket, and may hold it back; nil = nothing is.
-	Before func(t wire.Type)
+	Before    func(t wire.Type)
+	Tamper    Tamper
+	Page      int  // conversations and events a page; 0 = so few that clients must page
+	Forgetful bool // Requests has none, so that a long run does not fill the memory
 
 	mu       sync.Mutex
 	pop      *population.Population
@@ -107,7 +110,7 @@ func (g *Gate) Requests(t wire.Type) []Seen {
 	return out
 }
 
-// Log returns a copy of a conversation's events.
+// Log returns a copy of a conversation's events; one without a kind is a seq that was given and is empty.
 func (g *Gate) Log(conv string) []wire.Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -176,11 +179,16 @@ func (g *Gate) commit(conv, user, cmid, body string) (seq int64, dup bool) {
 	if seq, dup := l.keys[user+"/"+cmid]; dup {
 		return seq, true
 	}
-	seq = int64(len(l.events) + 1)
+	l.keys[user+"/"+cmid] = int64(len(l.events) + 1)
+	return l.add(conv, user, cmid, body), false
+}
+
+// add appends a message; the gate's mu must be held.
+func (l *log) add(conv, user, cmid, body string) int64 {
+	seq := int64(len(l.events) + 1)
 	l.events = append(l.events, wire.Event{Conv: conv, Seq: seq, Epoch: 1, Kind: "msg", Sender: user, CMID: cmid, Body: body,
 		MID: fmt.Sprintf("00000000-0000-4000-8000-%012d", seq), At: time.Now().UnixMilli()})
-	l.keys[user+"/"+cmid] = seq
-	return seq, false
+	return seq
 }
 
 // announce pushes or hints to every subscribed device of a member but the sending one; g.mu must be held.
@@ -194,7 +202,7 @@ func (g *Gate) announce(conv string, seq int64, from string) {
 		case l.mode == "pull":
 			s.send(&wire.Frame{T: wire.THint, Conv: conv, Head: seq})
 		default:
-			s.send(&wire.Frame{T: wire.TEvent, Ev: l.events[seq-1]})
+			g.push(s, &l.events[seq-1])
 		}
 	}
 }

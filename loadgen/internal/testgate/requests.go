@@ -16,7 +16,9 @@ func (s *Session) request(r wire.Request) {
 	if r.T == wire.THello {
 		s.device = r.Device
 	}
-	g.requests = append(g.requests, Seen{s.device, time.Now(), r})
+	if !g.Forgetful {
+		g.requests = append(g.requests, Seen{s.device, time.Now(), r})
+	}
 	if g.Silent.Load() {
 		g.mu.Unlock()
 		return
@@ -58,25 +60,29 @@ func (s *Session) answer(r *wire.Request) {
 	case wire.TConvs:
 		s.convs(r)
 	case wire.TSend:
-		seq, dup := g.commit(r.Conv, g.users[s.device], r.CMID, r.Body)
-		s.send(&wire.Frame{T: wire.TSent, RID: r.RID, Conv: r.Conv, Seq: seq, Dup: dup, MID: l.events[seq-1].MID, Epoch: 1})
-		if !dup {
-			g.announce(r.Conv, seq, s.device)
-		}
+		s.sendRequest(r)
 	case wire.TAck:
 		if r.Seq > int64(len(l.events)) {
 			s.send(&wire.Frame{T: wire.TError, RID: r.RID, Code: wire.CursorAhead})
 			return
 		}
-		l.acked[s.device] = max(l.acked[s.device], r.Seq)
-		s.send(&wire.Frame{T: wire.TAcked, RID: r.RID, Conv: r.Conv, Delivered: l.acked[s.device]})
+		before := l.acked[s.device]
+		l.acked[s.device] = max(before, r.Seq)
+		told := l.acked[s.device]
+		if g.Tamper.Acked != nil {
+			told = g.Tamper.Acked(s.device, r.Conv, before, told)
+		}
+		s.send(&wire.Frame{T: wire.TAcked, RID: r.RID, Conv: r.Conv, Delivered: told})
 	case wire.TRead:
 		s.send(&wire.Frame{T: wire.TReaded, RID: r.RID, Conv: r.Conv, Read: r.Seq})
 	case wire.TSync:
-		const page = 5
+		page := int64(5)
+		if g.Page > 0 {
+			page = int64(g.Page)
+		}
 		head := int64(len(l.events))
 		to := min(r.After+page, head)
-		f := &wire.Frame{T: wire.TSynced, RID: r.RID, Conv: r.Conv, Events: slices.Clone(l.events[min(r.After, head):to]), Head: head,
+		f := &wire.Frame{T: wire.TSynced, RID: r.RID, Conv: r.Conv, Events: g.page(s.device, r.Conv, r.After, to), Head: head,
 			MinSeq: 1, NextAfter: max(r.After, to), HasMore: to < head, Epoch: 1}
 		if g.SyncDelay == 0 {
 			s.send(f)
@@ -90,7 +96,29 @@ func (s *Session) answer(r *wire.Request) {
 	}
 }
 
-// convs answers with pages of two, so that clients must page.
+// sendRequest answers a send and announces the message. g.mu must be held.
+func (s *Session) sendRequest(r *wire.Request) {
+	g := s.gate
+	l := g.convs[r.Conv]
+	seq, dup := g.commit(r.Conv, g.users[s.device], r.CMID, r.Body)
+	s.send(&wire.Frame{T: wire.TSent, RID: r.RID, Conv: r.Conv, Seq: seq, Dup: dup, MID: l.events[seq-1].MID, Epoch: 1})
+	what := Once
+	if g.Tamper.Commit != nil && !dup {
+		what = g.Tamper.Commit(s.device, r.Conv, seq)
+	}
+	switch {
+	case dup:
+	case what == Forget:
+		l.events[seq-1] = wire.Event{Seq: seq}
+	case what == Twice:
+		g.announce(r.Conv, seq, s.device)
+		g.announce(r.Conv, l.add(r.Conv, g.users[s.device], r.CMID, r.Body), "")
+	default:
+		g.announce(r.Conv, seq, s.device)
+	}
+}
+
+// convs answers with pages of two if Page says nothing else, so that clients must page.
 func (s *Session) convs(r *wire.Request) {
 	g := s.gate
 	var mine []string
@@ -101,13 +129,17 @@ func (s *Session) convs(r *wire.Request) {
 	}
 	slices.Sort(mine)
 	f := &wire.Frame{T: wire.TConvlist, RID: r.RID}
-	for _, id := range mine[:min(2, len(mine))] {
+	page := 2
+	if g.Page > 0 {
+		page = g.Page
+	}
+	for _, id := range mine[:min(page, len(mine))] {
 		l := g.convs[id]
 		f.Convs = append(f.Convs, wire.ConvState{Conv: id, Kind: "group", Mode: l.mode, Head: int64(len(l.events)), MinSeq: 1,
 			Epoch: 1, Delivered: l.acked[s.device]})
 	}
-	if f.More = len(mine) > 2; f.More {
-		f.Next = mine[1]
+	if f.More = len(mine) > page; f.More {
+		f.Next = mine[page-1]
 	}
 	s.send(f)
 }

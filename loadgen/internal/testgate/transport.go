@@ -3,14 +3,11 @@ package testgate
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
 	"imbench/loadgen/protocol"
 	"imbench/server/wire"
-
-	"github.com/gorilla/websocket"
 )
 
 func retryText(ms int) string { return fmt.Sprintf("retry_after_ms=%d", ms) }
@@ -119,43 +116,3 @@ func (c *memConn) Serve(h func(*protocol.Frame)) error {
 
 // Close implements protocol.Conn.
 func (c *memConn) Close(int) { c.finish(protocol.ErrClosed) }
-
-// Handler serves the gate over real WebSockets; the device is the one that hello names.
-func (g *Gate) Handler() http.Handler {
-	up := websocket.Upgrader{}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ws, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			return
-		}
-		defer ws.Close()
-		var mu sync.Mutex
-		s := &Session{gate: g, open: map[string]bool{}}
-		s.out = func(f *wire.Frame) {
-			mu.Lock()
-			defer mu.Unlock()
-			_ = ws.WriteMessage(websocket.TextMessage, wire.AppendFrame(nil, f))
-		}
-		s.end = func(code int, reason string) {
-			mu.Lock()
-			defer mu.Unlock()
-			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(code, reason))
-		}
-		defer s.gone()
-		for {
-			_, p, err := ws.ReadMessage()
-			if err != nil {
-				return
-			}
-			var req wire.Request
-			if err := wire.DecodeRequest(p, &req); err != nil {
-				s.end(wire.CloseProtocol.Code, err.Error())
-				return
-			}
-			if g.Before != nil {
-				g.Before(req.T)
-			}
-			s.request(req)
-		}
-	})
-}

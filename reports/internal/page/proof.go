@@ -22,7 +22,7 @@ func (b *builder) ledger() section {
 		{"none lost", "deliveries", l.Lost}, {"none applied twice", "deliveries", l.Duplicated}, {"none out of order", "deliveries", l.Reordered},
 		{"none seen by someone who must not see it", "deliveries", l.Leaked}, {"none with another content", "deliveries", l.Mismatched},
 		{"none that is in no log", "deliveries", l.Foreign}, {"each acknowledged message is in the log", "messages", l.Unlogged},
-		{"none in the log twice", "messages", l.LoggedTwice}, {"no gaps in the log", "seqs", l.LogGaps},
+		{"none in the log twice", "messages", l.LoggedTwice}, {"no gaps in the log", "seqs", l.LogGaps}, {"delivered never goes back", "times", l.Regressed},
 	} {
 		c := cell{Text: count(f.n), Class: "good"}
 		if f.n > 0 {
