@@ -173,9 +173,15 @@ func gone(t *testing.T, pids map[int]string) {
 }
 
 func TestARunPassesAndItsCountsAreThePlans(t *testing.T) {
-	r := start(t, tiny, "-calibrate")
+	files := t.TempDir()
+	r := start(t, tiny, "-calibrate", "-junit", files+"/junit.xml", "-markdown", files+"/pr.md", "-benchstat", files+"/bench.txt")
 	code := r.wait()
 	s, m := r.summary()
+	for name, want := range map[string]string{"junit.xml": `failures="0" errors="0" skipped="0"`, "pr.md": ": PASSED", "bench.txt": "BenchmarkTiny/latency=deliver "} {
+		if b, err := os.ReadFile(filepath.Join(files, name)); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s: %v, want %q in\n%s", name, err, want, b)
+		}
+	}
 	if c := s.Calibration; c == nil || c.MixSendsPerS <= 0 || c.FramesPerS <= 0 || c.FloorSends == 0 {
 		t.Errorf("calibration %+v", c)
 	}

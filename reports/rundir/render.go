@@ -21,14 +21,27 @@ func RenderSummary(w io.Writer, s Summary, width int) error {
 
 // renderer builds a summary as text.
 type renderer struct {
-	b     bytes.Buffer
-	width int
+	b      bytes.Buffer
+	width  int
+	github bool // for GitHub only: no line breaks within paragraphs, nothing that could be taken for markup
 }
 
 func (r *renderer) line(format string, args ...any) { fmt.Fprintf(&r.b, format+"\n", args...) }
 
 func (r *renderer) summary(s Summary) {
 	r.line("# %s: %s\n", s.Run, strings.ToUpper(string(s.Verdict)))
+	r.outcome(s)
+	r.criteria(s.Criteria)
+	r.faults(s.Faults)
+	r.metrics(s.Metrics)
+	r.ledger(s.Ledger, s.Counted)
+	r.predictions(s.Predictions)
+	r.health(s, s.Generator, s.Processes)
+	r.notes(s.Notes)
+}
+
+// outcome says why the verdict is not passed, and what became of the sends.
+func (r *renderer) outcome(s Summary) {
 	for _, reason := range s.Reasons {
 		r.item(reason)
 	}
@@ -39,18 +52,24 @@ func (r *renderer) summary(s Summary) {
 		"Offered %.1f/s, achieved %.1f/s (%.2f %%). Events an ack: %.2f%s.",
 		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)), held(s.Held),
 		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, s.EffectiveAck, nominal(s.NominalAck))
-	r.criteria(s.Criteria)
-	r.faults(s.Faults)
-	r.metrics(s.Metrics)
-	r.ledger(s.Ledger, s.Counted)
-	r.predictions(s.Predictions)
-	r.health(s, s.Generator, s.Processes)
-	if len(s.Notes) > 0 {
-		r.line("## Notes\n")
-		for _, n := range s.Notes {
-			r.item(n)
-		}
+}
+
+func (r *renderer) notes(list []string) {
+	if len(list) == 0 {
+		return
 	}
+	r.head("Notes")
+	for _, n := range list {
+		r.item(n)
+	}
+}
+
+// head begins a section; in a pull request headings are smaller.
+func (r *renderer) head(title string) {
+	if r.github {
+		r.b.WriteString("##")
+	}
+	r.line("## %s\n", title)
 }
 
 func held(n int64) string {
@@ -79,7 +98,7 @@ func (r *renderer) criteria(list []Criterion) {
 		}
 		rows = append(rows, []string{c.Metric, strings.TrimSpace(c.Op + " " + figure(c.Limit) + " " + c.Unit), value, c.Result})
 	}
-	r.line("## Criteria\n")
+	r.head("Criteria")
 	r.table(rows, "lrrl")
 }
 
@@ -92,7 +111,7 @@ func (r *renderer) faults(list []Fault) {
 		rows = append(rows, []string{f.Fault, figure(f.AtS), optional(f.TookS, figure), grouped(f.Away), optional(f.BackS, figure),
 			optional(f.HealedS, figure)})
 	}
-	r.line("## Faults\n")
+	r.head("Faults")
 	if most := r.width - columns(rows) + widths(rows)[0]; columns(rows) > r.width && most > 8 {
 		for _, row := range rows[1:] {
 			if text := []rune(row[0]); len(text) > most {
@@ -131,7 +150,7 @@ func (r *renderer) metrics(m map[string]Metric) {
 	if len(rows) == 1 {
 		return
 	}
-	r.line("## Latencies\n")
+	r.head("Latencies")
 	r.table(rows, "lrrrrrr")
 	for _, name := range Metrics() {
 		if x := m[name]; x.Negative+x.OverRange > 0 {
@@ -141,7 +160,7 @@ func (r *renderer) metrics(m map[string]Metric) {
 }
 
 func (r *renderer) ledger(l LedgerSummary, c *Counted) {
-	r.line("## Deliveries\n")
+	r.head("Deliveries")
 	r.para("%s messages, %s deliveries expected, %s delivered.", grouped(l.Messages), grouped(l.Expected), grouped(l.Delivered))
 	rows := [][]string{{"lost", "duplicated", "reordered", "leaked", "mismatched", "foreign", "unlogged"},
 		{grouped(l.Lost), grouped(l.Duplicated), grouped(l.Reordered), grouped(l.Leaked), grouped(l.Mismatched), grouped(l.Foreign),
@@ -196,7 +215,7 @@ func (r *renderer) predictions(list []Prediction) {
 		rows = append(rows, []string{p.Name, p.Unit, predicted, interval,
 			optional(p.Planned, figure), optional(p.Measured, figure), optional(p.Error, percent), optional(p.PlanError, percent)})
 	}
-	r.line("## Predicted, measured, error\n")
+	r.head("Predicted, measured, error")
 	if columns(rows) <= r.width {
 		r.table(rows, "llrrrrrr")
 		return
@@ -238,7 +257,7 @@ func (r *renderer) calibration(c *Calibration) {
 }
 
 func (r *renderer) health(s Summary, g Generator, list []ProcessUse) {
-	r.line("## Generator and processes\n")
+	r.head("Generator and processes")
 	r.para("Sends started late: p50 %s ms, p99 %s ms, max %s ms; %.2f %% later than %s ms. Samples dropped: %d. "+
 		"%s%s cores, longest GC pause %s ms, heap %s, %s goroutines.", figure(g.LateP50MS), figure(g.LateP99MS), figure(g.LateMaxMS),
 		100*g.LateShare, figure(g.LateLimitMS), g.Dropped, limits(g), figure(g.CPUCores), figure(g.GCPauseMaxMS), size(g.HeapMaxBytes),
@@ -279,7 +298,7 @@ func (r *renderer) para(format string, args ...any) {
 func (r *renderer) wrap(mark, text string) {
 	r.b.WriteString(mark)
 	column := len(mark)
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(r.escape(text)) {
 		n := utf8.RuneCountInString(word)
 		if i > 0 && column+1+n > r.width {
 			r.b.WriteString("\n" + strings.Repeat(" ", len(mark)))
@@ -318,7 +337,8 @@ func widths(rows [][]string) []int {
 func (r *renderer) table(rows [][]string, align string) {
 	for _, row := range rows {
 		for i := range row {
-			row[i] = strings.Join(strings.Fields(strings.ReplaceAll(row[i], "|", "/")), " ")
+			cell := r.escape(strings.ReplaceAll(row[i], "|", "/"))
+			row[i] = strings.Join(strings.Fields(cell), " ")
 		}
 	}
 	w := widths(rows)

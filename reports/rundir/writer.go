@@ -257,3 +257,10 @@ func (w *Writer) locked(name string, v any) error {
 	defer w.mu.Unlock()
 	return w.document(name, v)
 }
+
+// Current is the manifest as it stands.
+func (w *Writer) Current() Manifest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.manifest
+}

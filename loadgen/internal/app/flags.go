@@ -34,6 +34,7 @@ type options struct {
 	cpuProfile string
 	staging    stagingOptions
 	series     seriesOptions
+	outputs    outputOptions
 
 	allowCommands bool
 	calibrate     calibrateFlag
@@ -100,6 +101,7 @@ func parseFlags(p Program) (options, error) {
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`FILE` for a CPU profile of the load (go tool pprof)")
 	o.staging.define(fs)
 	o.series.register(fs)
+	o.outputs.define(fs)
 	err := fs.Parse(p.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)
@@ -125,6 +127,9 @@ func parseFlags(p Program) (options, error) {
 	}
 	if len(o.targets) == 0 && targets != "" {
 		return o, fmt.Errorf("-target %q holds no URL", targets)
+	}
+	if err := o.outputs.check(); err != nil {
+		return o, err
 	}
 	if err := o.series.check(o, func(v *options) error { return v.checkTarget(p, tokenFile) }); err != nil || o.series.ownTargets() {
 		return o, err

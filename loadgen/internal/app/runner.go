@@ -157,7 +157,7 @@ func (r *runner) abandon(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		s.Verdict = rundir.Interrupted
 	}
-	err = errors.Join(err, r.out.Finish(s, nil))
+	err = errors.Join(err, r.out.Finish(s, nil), r.options.outputs.write(r.told(s)))
 	r.onEnd(s.Verdict, errorExit(err))
 	return err
 }
@@ -388,12 +388,21 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 		runErr = err
 		code = ExitError
 	}
+	if err := r.options.outputs.write(r.told(s)); err != nil && runErr == nil {
+		runErr, code = err, ExitError
+	}
 	r.link()
 	r.onEnd(s.Verdict, code)
 	if r.summary = &s; r.series != nil {
 		return code, runErr
 	}
 	return code, errors.Join(runErr, r.print(s))
+}
+
+// told is the run as other tools are told of it.
+func (r *runner) told(s rundir.Summary) rundir.Run {
+	s.Run, s.Scenario = filepath.Base(r.dir), r.scenario.Name
+	return rundir.Run{Manifest: r.out.Current(), Summary: s}
 }
 
 // errorExit: a target that was lost or does not let all devices in is 3, anything else 1.
