@@ -148,6 +148,17 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 	if len(s.Processes) == 0 || s.Ledger.Expected == 0 || s.Ledger.Delivered != s.Ledger.Expected || !s.Ledger.Exported {
 		t.Errorf("ledger %+v", s.Ledger)
 	}
+	code, out, log := loadgen(t, append(append([]string{"-check", "-scenario", "smoke", "-check-idle", "300ms"}, args...), tlsFlags...)...)
+	for _, want := range []string{"ok    environment  staging, gateway g1", "TLS          " + front + ": TLS 1.3, the certificate ends ", "ok    gateways     2 reached by 10 connections to 1 addresses: g1 (5), g2 (5)",
+		"ok    deliveries   90 of 90, ", "ok    acks         10 of 10", "note  idle         nothing was cut in 300ms", " clock        the database's is ahead of this machine's by ",
+		" background   ", "ok    clean-up     removed k", "ok    leftovers    clean-up leaves nothing; of earlier runs there are 0", "ok    ports "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("-check does not say %q", want)
+		}
+	}
+	if code != app.ExitPassed || t.Failed() {
+		t.Errorf("-check: exit %d\n%s%s", code, out, log)
+	}
 	for name, c := range map[string]struct {
 		drop int // of tlsFlags' pairs
 		say  string

@@ -69,6 +69,7 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
   loadgen -list                                    the scenarios that come with it
   loadgen -selftest                                does this generator find what a gateway does wrong?
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
+  loadgen -check -target URL[,URL] -admin URL      try a target with ten devices, and make no load
   loadgen -cleanup NAMESPACE -admin URL            remove what a run that crashed has left on a target
   loadgen -scenario NAME -repeat 5                 how far do runs lie apart
   loadgen -scenario NAME -ab delivery.mode=push,pull

@@ -15,15 +15,17 @@ import (
 
 // stagingOptions are the flags that only make sense against a target.
 type stagingOptions struct {
-	owner   string
-	cleanup string
-	reach   endpoint.Config
-	via     *endpoint.Endpoint // of reach; never nil once the flags are checked
-	ramp    optionalDuration
-	noAbort bool
-	stop    string // a run directory, or its name
-	onStart string // lines for the shell
-	onEnd   string
+	owner     string
+	cleanup   string
+	reach     endpoint.Config
+	via       *endpoint.Endpoint // of reach; never nil once the flags are checked
+	ramp      optionalDuration
+	noAbort   bool
+	check     bool
+	checkIdle optionalDuration
+	stop      string // a run directory, or its name
+	onStart   string // lines for the shell
+	onEnd     string
 }
 
 func (s *stagingOptions) define(fs *flag.FlagSet) {
@@ -35,6 +37,8 @@ func (s *stagingOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.reach.ServerName, "server-name", "", "`NAME` that the certificates of -target and -admin must be for (default: each URL's host)")
 	fs.Var(&s.ramp, "ramp", "`DURATION` in which the load grows from a tenth to the whole, within the warm-up (default: none, against a target three quarters of the warm-up, 30s at most)")
 	fs.BoolVar(&s.noAbort, "no-abort", false, "without abort rules: neither the scenario's nor, against a target, the default ones")
+	fs.BoolVar(&s.check, "check", false, "try -target with ten devices and ten messages, hold the needs of -scenario (default: baseline) against this machine, and make no load")
+	fs.Var(&s.checkIdle, "check-idle", "`DURATION` in which the connections of -check are silent (default: a heartbeat and 5s)")
 	fs.StringVar(&s.stop, "stop", "", "`RUN` of another process to end: its directory, or the name of that under -out; what it has measured is kept")
 	fs.StringVar(&s.onStart, "on-start", "", "`COMMAND` for sh before the load (to silence alerts, say), told of the run by IMBENCH_RUN, _RUN_ID, _SCENARIO, _NAMESPACE, _TARGETS; a minute at most, and without its success there is no load")
 	fs.StringVar(&s.onEnd, "on-end", "", "`COMMAND` for sh when the results are written, told IMBENCH_VERDICT and IMBENCH_EXIT besides; a minute at most")
@@ -90,6 +94,12 @@ func (o *options) standalone(p Program, tokenFile string) (done bool, err error)
 		}
 		return true, nil
 	}
+	if o.staging.check {
+		if len(o.targets) == 0 {
+			return true, errors.New("-check needs -target URL: what is to be tried")
+		}
+		return true, o.checkTarget(p, tokenFile)
+	}
 	if o.staging.cleanup == "" {
 		return false, nil
 	}
@@ -105,6 +115,8 @@ func (o *options) standalone(p Program, tokenFile string) (done bool, err error)
 // command is what to do instead of a run; nil = a run.
 func (o *options) command() func(ctx context.Context, p Program, o options) (int, error) {
 	switch {
+	case o.staging.check:
+		return check
 	case o.staging.stop != "":
 		return stop
 	case o.staging.cleanup != "":

@@ -98,6 +98,8 @@ func TestWrongFlags(t *testing.T) {
 		{"-scenario baseline -target http://127.0.0.1:80 -admin http://127.0.0.1:81", "no admin token"},
 		{"-scenario baseline -ca /none/x", "go with -target"},
 		{"-scenario baseline -target http://127.0.0.1:80 -admin http://127.0.0.1:81 -ca /none/x", "-ca: open /none/x"},
+		{"-check", "-check needs -target URL"},
+		{"-check -target http://127.0.0.1:80", "needs -admin URL"},
 		{"-cleanup list", "-cleanup needs -admin URL"},
 		{"-cleanup list -admin http://127.0.0.1:81 -scenario smoke", "-cleanup runs nothing"},
 		{"-cleanup list -admin http://127.0.0.1:81 -owner=", "-owner must be"},

@@ -1,0 +1,283 @@
+// Package preflight tries a target with a few devices before any load is made: whether they get in, hear each other, and are
+// left connected while they are silent.
+//
+// Talk may be called by several goroutines, each with a Party of its own; all that it starts has ended when it returns.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"imbench/loadgen/protocol"
+)
+
+// stepLimit bounds each step: getting in, hearing all messages, acknowledging.
+const stepLimit = 15 * time.Second
+
+// Party is who talks: each device sends one message to the conversation that all of them are in.
+type Party struct {
+	Wire    protocol.Wire
+	Targets []string // the i-th device goes to target i mod n
+	Devices []string
+	Tokens  map[string]string // by device
+	Conv    string
+	Idle    time.Duration // how long all are silent afterwards; 0 = a heartbeat and five seconds, below 0 = not at all
+	Say     func(what string)
+}
+
+// Sent is one message.
+type Sent struct {
+	Key      string
+	From, To time.Time // of the request and its reply; the wall clock
+	Took     time.Duration
+}
+
+// Report is what came of it.
+type Report struct {
+	Gateways  map[string]int // connections by the gateway's id
+	Labels    []string       // environments that the welcomes told, each once
+	Heartbeat time.Duration
+	Sent      []Sent
+	Expected  int             // deliveries
+	Delivered []time.Duration // from the request to the arrival
+	Repeated  int             // deliveries that came more than once
+	Acked     int             // devices whose acknowledgement was confirmed
+	Idled     time.Duration   // how long they were silent
+	Cut       []string        // how connections ended in that time
+	Pings     int             // connections that heard a ping meanwhile
+}
+
+// peer is one connection. mu guards what frames change.
+type peer struct {
+	device, target string
+	conn           protocol.Conn
+
+	mu      sync.Mutex
+	welcome *protocol.Frame
+	subbed  bool
+	acked   bool
+	head    int64
+	sentAt  time.Time
+	sent    *Sent
+	heard   map[string][]time.Time // by key
+	refused error
+	pinged  bool
+	idle    bool
+	ended   error
+	endedAt time.Time
+}
+
+func key(device string) string { return "check-" + device }
+
+func (p *peer) on(f *protocol.Frame) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch f.Kind {
+	case protocol.KindWelcome:
+		p.welcome = &protocol.Frame{Gateway: f.Gateway, Environment: f.Environment, Heartbeat: f.Heartbeat}
+	case protocol.KindSent:
+		p.head = max(p.head, f.Seq)
+		p.sent = &Sent{Key: key(p.device), From: p.sentAt, To: now, Took: now.Sub(p.sentAt)}
+	case protocol.KindEvent:
+		p.head = max(p.head, f.Event.Seq)
+		p.heard[f.Event.Key] = append(p.heard[f.Event.Key], now)
+	case protocol.KindAcked:
+		p.acked = true
+	case protocol.KindPing:
+		p.pinged = p.pinged || p.idle
+	case protocol.KindRefused:
+		p.refused = fmt.Errorf("%s refuses %s: %s %s", p.target, f.Re, f.Code, f.Message)
+	}
+	p.subbed = p.subbed || f.Re == protocol.OpSubscribe
+}
+
+// Talk has the devices connect, send a message each, hear those of the others, acknowledge, and then be silent. Errors: what
+// Dial returns, what the gateway refuses, or what did not happen in time; a message that does not arrive is no error, but
+// missing in the report.
+func Talk(ctx context.Context, party Party) (Report, error) {
+	r := Report{Gateways: map[string]int{}, Expected: len(party.Devices) * (len(party.Devices) - 1)}
+	var serving sync.WaitGroup
+	var peers []*peer
+	defer func() {
+		for _, p := range peers {
+			p.conn.Close(1000)
+		}
+		serving.Wait()
+	}()
+	for i, device := range party.Devices {
+		p := &peer{device: device, target: party.Targets[i%len(party.Targets)], heard: map[string][]time.Time{}}
+		dial, cancel := context.WithTimeout(ctx, stepLimit)
+		conn, err := party.Wire.Dial(dial, p.target, party.Tokens[device])
+		cancel()
+		if err != nil {
+			return r, err
+		}
+		p.conn = conn
+		peers = append(peers, p)
+		serving.Go(func() {
+			err := conn.Serve(p.on)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.ended, p.endedAt = err, time.Now()
+		})
+		p.write(&protocol.Request{Op: protocol.OpHello, Device: device})
+	}
+	if err := r.greet(ctx, peers); err != nil {
+		return r, err
+	}
+	if err := r.converse(ctx, peers, party.Conv); err != nil {
+		return r, err
+	}
+	return r, r.keepSilent(ctx, peers, party)
+}
+
+func (p *peer) write(r *protocol.Request) {
+	_, _ = p.conn.Write(r) // Serve tells why it could not
+}
+
+// greet waits until all are welcome, and subscribes them.
+func (r *Report) greet(ctx context.Context, peers []*peer) error {
+	if !await(ctx, peers, func(p *peer) bool { return p.welcome != nil }) {
+		return why(ctx, peers, "did not answer hello")
+	}
+	for _, p := range peers {
+		w := p.welcome
+		r.Gateways[w.Gateway]++
+		if !slices.Contains(r.Labels, w.Environment) {
+			r.Labels = append(r.Labels, w.Environment)
+		}
+		r.Heartbeat = w.Heartbeat
+		p.write(&protocol.Request{Op: protocol.OpSubscribe})
+	}
+	if !await(ctx, peers, func(p *peer) bool { return p.subbed }) {
+		return why(ctx, peers, "did not answer sub")
+	}
+	return nil
+}
+
+// converse has each send a message, waits until all have all, and acknowledges.
+func (r *Report) converse(ctx context.Context, peers []*peer, conv string) error {
+	for _, p := range peers {
+		p.mu.Lock()
+		p.sentAt = time.Now()
+		p.mu.Unlock()
+		p.write(&protocol.Request{Op: protocol.OpSend, ID: 1, Conv: conv, Key: key(p.device), Body: "a message of loadgen -check, which is removed again"})
+	}
+	if !await(ctx, peers, func(p *peer) bool { return p.sent != nil }) {
+		return why(ctx, peers, "did not confirm a message")
+	}
+	await(ctx, peers, func(p *peer) bool { return len(p.heard) >= len(peers)-1 })
+	at := map[string]time.Time{}
+	for _, p := range peers {
+		r.Sent = append(r.Sent, *p.sent)
+		at[key(p.device)] = p.sentAt
+	}
+	for _, p := range peers {
+		p.mu.Lock()
+		for k, times := range p.heard {
+			r.Delivered = append(r.Delivered, times[0].Sub(at[k]))
+			r.Repeated += len(times) - 1
+		}
+		seq := p.head
+		p.mu.Unlock()
+		p.write(&protocol.Request{Op: protocol.OpAck, ID: 2, Conv: conv, Seq: seq})
+	}
+	await(ctx, peers, func(p *peer) bool { return p.acked })
+	for _, p := range peers {
+		p.mu.Lock()
+		if p.acked {
+			r.Acked++
+		}
+		p.mu.Unlock()
+	}
+	return ctx.Err()
+}
+
+// keepSilent looks whether something on the way cuts a connection that is idle for as long as a heartbeat allows.
+func (r *Report) keepSilent(ctx context.Context, peers []*peer, party Party) error {
+	idle := party.Idle
+	if idle == 0 {
+		idle = r.Heartbeat + 5*time.Second
+	}
+	if idle <= 0 {
+		return nil
+	}
+	party.Say(fmt.Sprintf("%d connections are silent for %v: does anything on the way cut them?", len(peers), idle))
+	begun := time.Now()
+	for _, p := range peers {
+		p.mu.Lock()
+		p.idle = true
+		p.mu.Unlock()
+	}
+	t := time.NewTimer(idle)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+	}
+	r.Idled = idle
+	for _, p := range peers {
+		p.mu.Lock()
+		if p.ended != nil {
+			r.Cut = append(r.Cut, fmt.Sprintf("after %.1f s: %v", p.endedAt.Sub(begun).Seconds(), p.ended))
+		}
+		if p.pinged {
+			r.Pings++
+		}
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// await waits until all peers are so, one has ended or been refused, the step's time is over, or ctx ends.
+func await(ctx context.Context, peers []*peer, so func(p *peer) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		all := true
+		for _, p := range peers {
+			p.mu.Lock()
+			over := p.ended != nil || p.refused != nil
+			all = all && so(p)
+			p.mu.Unlock()
+			if over {
+				return false
+			}
+		}
+		if all {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+// why says what kept a step from being done.
+func why(ctx context.Context, peers []*peer, otherwise string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, p := range peers {
+		p.mu.Lock()
+		ended, refused := p.ended, p.refused
+		p.mu.Unlock()
+		switch {
+		case refused != nil:
+			return refused
+		case ended != nil:
+			return fmt.Errorf("%s: %w", p.target, ended)
+		}
+	}
+	return errors.New(peers[0].target + " " + otherwise)
+}
