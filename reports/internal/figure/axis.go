@@ -59,15 +59,18 @@ func Quantity(v float64, unit string) string {
 }
 
 // label makes a name from a file fit for a legend: one line, visible characters, of a length that fits.
-func label(name string) string {
+func label(name string) string { return labelOf(name, 28) }
+
+// labelOf is label for names of at most so many letters.
+func labelOf(name string, most int) string {
 	list := []rune(strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
 	}, name))
-	if len(list) > 28 {
-		list = append(list[:27], '…')
+	if len(list) > most {
+		list = append(list[:most-1], '…')
 	}
 	return string(list)
 }

@@ -132,7 +132,14 @@ func materials() map[string]material {
 	strange.predictions = append(strange.predictions, rundir.Prediction{Name: hostile, Predicted: 1, Low: 2, High: 0}.WithMeasured(-5))
 	strange.points = []RatioPoint{{hostile, 0.9, 1, true}}
 
-	return map[string]material{"ordinary": ordinary(), "empty": {}, "single": single, "huge": huge, "zeros": zeros, "strange": strange}
+	faults := ordinary()
+	faults.tl.Faults = []Fault{{"kill-gateway 1, back after 5s", 10, 16, 21}, {"cut-devices 50 %", 12, 12, 14}, {"drop-network for 3s", 12.5, 15.5, 0},
+		{hostile, 55, 1e300, math.NaN()}, {"before", -500, 0, 0}, {"after", 1e9, 2e9, 3e9}, {"nowhere", math.NaN(), 0, 0}}
+	for i := range 20 {
+		faults.tl.Faults = append(faults.tl.Faults, Fault{"stop-gateway 2", 30 + float64(i)/10, 31, 32})
+	}
+
+	return map[string]material{"ordinary": ordinary(), "faults": faults, "empty": {}, "single": single, "huge": huge, "zeros": zeros, "strange": strange}
 }
 
 func TestEveryTextIsVisible(t *testing.T) {
@@ -158,6 +165,27 @@ func TestNoDataIsSaid(t *testing.T) {
 	} {
 		if got := strings.Count(strings.Join(texts(c.d), "\n"), "no data"); got != c.want {
 			t.Errorf("%s says \"no data\" %d times, want %d", c.d.Name, got, c.want)
+		}
+	}
+}
+
+// TestFaultsAreMarked: every panel over time has the numbers of the faults that its axis shows, and the legend says what they are.
+func TestFaultsAreMarked(t *testing.T) {
+	m := ordinary()
+	m.tl.Faults = []Fault{{"kill-gateway 1, back after 5s", 10, 16, 21}, {"delay-network 50 % by 40ms ± 20ms for 1.5s", 40, 41.5, 42}, {"before the axis", -500, 1, 2}}
+	for _, d := range []*Drawing{OverTime(m.series, m.tl), Load(m.counters, 0, m.tl), Processes(m.processes, m.tl)} {
+		all := texts(d)
+		for text, want := range map[string]int{"1": len(d.panels), "2": len(d.panels), "1: kill-gateway 1, back after 5s": 1,
+			"2: delay-network 50 % by 40ms ± 20ms for 1.5s": 1, "until healed": 1} {
+			n := 0
+			for _, s := range all {
+				if s == text {
+					n++
+				}
+			}
+			if n < want || want == 1 && n != 1 {
+				t.Errorf("%s says %q %d times, want %d", d.Name, text, n, want)
+			}
 		}
 	}
 }

@@ -70,6 +70,7 @@ func Load(lines []rundir.CounterLine, limit float64, tl Timeline) *Drawing {
 	}
 	if x.some {
 		tl.share(d.panels, x)
+		d.legend = append(d.legend, tl.faultLegend()...)
 	}
 	return d
 }

@@ -50,6 +50,7 @@ func OverTime(series map[string]*rundir.Series, tl Timeline) *Drawing {
 	solid, dashed := lineStyle(6), lineStyle(6)
 	dashed.Dashes = []vg.Length{4, 2}
 	d.legend = []entry{{"p99", line{style: solid}}, {"p50", line{style: dashed}}, {"not measured", swatch{band}}}
+	d.legend = append(d.legend, tl.faultLegend()...)
 	tl.share(d.panels, x)
 	return d
 }

@@ -60,6 +60,7 @@ func Processes(lines []rundir.ProcessLine, tl Timeline) *Drawing {
 	}
 	if x.some {
 		tl.share(d.panels, x)
+		d.legend = append(d.legend, tl.faultLegend()...)
 	}
 	return d
 }

@@ -17,6 +17,7 @@ type Timeline struct {
 	Started time.Time
 	Phases  []rundir.Phase
 	Window  rundir.Window // in seconds since Started
+	Faults  []Fault
 }
 
 const timeLabel = "seconds since the measured window began"
@@ -34,7 +35,7 @@ func (t Timeline) share(panels []*plot.Plot, x span) {
 	}
 }
 
-// phases shades what is not measured; phaseNames names each phase where there is room.
+// phases shades what is not measured, and faults; phaseNames names each phase where there is room, and numbers the faults.
 type (
 	phases     struct{ Timeline }
 	phaseNames struct{ Timeline }
@@ -47,6 +48,7 @@ func (ph phases) Plot(c draw.Canvas, p *plot.Plot) {
 			fill(c, band, x0, c.Min.Y, x1, c.Max.Y)
 		}
 	})
+	ph.drawFaults(c, p)
 }
 
 // Plot implements plot.Plotter.
@@ -63,6 +65,7 @@ func (ph phaseNames) Plot(c draw.Canvas, p *plot.Plot) {
 			c.FillText(style, vg.Point{X: x, Y: c.Max.Y - 1}, label(name))
 		}
 	})
+	ph.numberFaults(c, p)
 }
 
 // measure is the phase that the run's figures are about.

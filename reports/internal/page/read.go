@@ -68,5 +68,15 @@ func (r *Run) timeline() figure.Timeline {
 	if r.Manifest.Window != nil {
 		t.Window = *r.Manifest.Window
 	}
+	for _, f := range r.Summary.Faults {
+		x := figure.Fault{Name: f.Fault, From: f.AtS, To: f.AtS}
+		if f.TookS != nil {
+			x.To += *f.TookS
+		}
+		if f.HealedS != nil {
+			x.Healed = f.AtS + *f.HealedS
+		}
+		t.Faults = append(t.Faults, x)
+	}
 	return t
 }
