@@ -112,3 +112,17 @@ func dryRun(t *testing.T, yaml string, args ...string) rundir.Summary {
 	}
 	return s
 }
+
+// The shortest run with hardly any load ends in order: nothing was sent, so that the criterion has no data and is missed, and
+// the summary is whole.
+func TestShortestRun(t *testing.T) {
+	r := start(t, tiny, "-set", "load.group_rate=1e-6/s", "-set", "load.direct_rate=0", "-set", "phases.warmup=0s", "-set", "phases.measure=200ms", "-set", "phases.tail=0s")
+	code := r.wait()
+	s, _ := r.summary()
+	if code != app.ExitMissed || s.Verdict != rundir.Missed || len(s.Criteria) != 1 || s.Criteria[0].Result != rundir.NoData || s.Criteria[0].Value != nil {
+		t.Errorf("exit %d, verdict %s, criteria %+v\n%s", code, s.Verdict, s.Criteria, r.log.String())
+	}
+	if s.Offered != 0 || s.Ledger.Broken() || !s.Ledger.Settled || strings.Contains(r.json.String(), "NaN") {
+		t.Errorf("offered %d, ledger %+v", s.Offered, s.Ledger)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"imbench/scenarios"
 )
@@ -28,8 +29,8 @@ func Load(nameOrFile string, set ...string) (*Scenario, error) {
 		from = source{name: nameOrFile}
 		from.bytes, err = readFile(from.name)
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
-		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, nameOrFile, nearest(nameOrFile, Names()))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENAMETOOLONG) {
+		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, clip(nameOrFile, maxWhere), nearest(nameOrFile, Names()))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("scenario %s: %w", nameOrFile, err)
@@ -73,7 +74,7 @@ func parse(file source, set ...string) (*Scenario, error) {
 	}
 	issues := s.issues(len(d.Problems) == 0)
 	for _, i := range issues {
-		if arg, ok := from[i.path]; ok {
+		if arg, ok := setBy(from, i.path); ok {
 			d.Problems = append(d.Problems, Problem{Where: "-set " + arg, Message: i.message})
 		} else {
 			at, given := d.at[i.path]
@@ -91,6 +92,19 @@ func parse(file source, set ...string) (*Scenario, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// setBy finds the -set argument that gave a field or, for a list's item as a whole, one of the item's fields.
+func setBy(from map[string]string, path string) (arg string, ok bool) {
+	if arg, ok = from[path]; ok || !strings.HasSuffix(path, "]") {
+		return arg, ok
+	}
+	for p, a := range from {
+		if strings.HasPrefix(p, path+".") && (!ok || a < arg) {
+			arg, ok = a, true
+		}
+	}
+	return arg, ok
 }
 
 // override applies one "a.b=c" and returns the path.

@@ -19,22 +19,56 @@ type Problem struct {
 // Error is every problem of a scenario at once; it is what Load and Set return for a scenario that is wrong.
 type Error struct{ Problems []Problem }
 
-// Error has a line for each problem, and below it the source line with a caret.
+// Error has a line for each problem, and below it the source line with a caret. What is long is cut, so that a name of
+// 300 kB does not fill the screen, and after twenty problems only the number of the rest is said.
 func (e *Error) Error() string {
+	const most = 20
 	var b strings.Builder
 	for i, p := range e.Problems {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+		if i == most {
+			fmt.Fprintf(&b, "and %d more", len(e.Problems)-most)
+			break
+		}
+		p = p.short()
 		if p.Line == 0 {
 			fmt.Fprintf(&b, "%s: %s", p.Where, p.Message)
 			continue
 		}
-		fmt.Fprintf(&b, "%s:%d:%d: %s\n", p.Where, p.Line, p.Column, p.Message)
+		fmt.Fprintf(&b, "%s:%d:%d: %s\n", p.Where, p.Line, e.Problems[i].Column, p.Message)
 		fmt.Fprintf(&b, "%5d | %s\n", p.Line, p.text)
 		fmt.Fprintf(&b, "      | %s^", indentTo(p.text, p.Column))
 	}
 	return b.String()
+}
+
+// Lengths of what is shown, in characters.
+const (
+	maxWhere   = 120
+	maxMessage = 500
+	maxLine    = 160
+)
+
+// short cuts what is long. Of a line it keeps what is around the column, which then counts in what is kept.
+func (p Problem) short() Problem {
+	p.Where, p.Message = clip(p.Where, maxWhere), clip(p.Message, maxMessage)
+	if line := []rune(p.text); len(line) > maxLine {
+		from := max(0, min(p.Column-1-maxLine/2, len(line)-maxLine))
+		p.text = string(line[from : from+maxLine])
+		p.Column -= from
+	}
+	return p
+}
+
+// clip keeps the beginning and the end of a text that is longer than n characters.
+func clip(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n*2/3]) + " … " + string(r[len(r)-n/3:])
 }
 
 // indentTo is blank as wide as the line's first column−1 characters: tabs stay tabs.
