@@ -38,7 +38,7 @@ func TestShippedFaults(t *testing.T) {
 	}{
 		"gateway-crash":    {[]string{"phases.measure=6s", "faults[0].at=1s", "faults[0].restart_after=2s"}, 15},
 		"rolling-drain":    {[]string{"phases.measure=16s", "faults[0].at=1s", "faults[0].restart_after=10ms", "faults[0].gap=10ms", "server.drain=1s"}, 10},
-		"reconnect-storm":  {[]string{"phases.measure=4s", "faults[0].at=1s", "server.admission=50/s", "criteria[1].max=10s"}, 20},
+		"reconnect-storm":  {[]string{"phases.measure=4s", "faults[0].at=1s", "server.admission=50/s", "criteria[2].max=10s"}, 20},
 		"database-restart": {[]string{"phases.measure=9s", "faults[0].at=1s", "faults[1].at=5s", "faults[1].restart_after=1s"}, 0},
 		"slow-receivers":   {[]string{"phases.measure=4s", "faults[0].at=1s", "faults[0].for=1s", "faults[0].share=0.5"}, 0},
 	} {

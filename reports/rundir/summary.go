@@ -25,6 +25,9 @@ type Summary struct {
 	Reconnects int64    `json:"reconnects"`        // connections that ended before the run did, in all phases
 	Counted    *Counted `json:"counted,omitempty"` // messages as the server counted them, and as we did
 
+	// AdmittedRate is the most handshakes a second that a gateway let in between two readings of its metrics; nil without any.
+	AdmittedRate *float64 `json:"admitted_rate,omitempty"`
+
 	EffectiveAck float64 `json:"effective_ack"` // events applied (own sends included) an ack
 	NominalAck   float64 `json:"nominal_ack,omitempty"`
 

@@ -110,6 +110,8 @@ func figure(s *rundir.Summary, c scenario.Criterion) (value *float64, unit strin
 	switch c.Metric {
 	case "achieved_rate":
 		return some(s.AchievedShare, s.Offered > 0), "of offered"
+	case "admitted_rate":
+		return s.AdmittedRate, "1/s"
 	case "effective_ack":
 		return some(s.EffectiveAck, s.EffectiveAck > 0), "events/ack"
 	}

@@ -82,6 +82,7 @@ type Result struct {
 	Generator                         rundir.Generator
 	Processes                         []rundir.ProcessUse
 	Reconnects, WireRepeats, Negative int64
+	AdmittedRate                      *float64       // handshakes/s; nil = not known
 	Counted                           rundir.Counted // Ours: sends done in all phases
 	Notes                             []string
 }
@@ -97,7 +98,7 @@ func (r Result) Fill(s *rundir.Summary) {
 	if r.Offered > 0 {
 		s.AchievedShare = float64(r.Done) / float64(r.Offered)
 	}
-	s.Reconnects, s.Counted = r.Reconnects, &r.Counted
+	s.Reconnects, s.Counted, s.AdmittedRate = r.Reconnects, &r.Counted, r.AdmittedRate
 	s.Notes = append(s.Notes, r.Notes...)
 }
 

@@ -67,6 +67,11 @@ func (r *Recorder) result() Result {
 	} else {
 		res.Counted.Note = why
 	}
+	r.scrape.mu.Lock()
+	if a := r.scrape.admitted; a.ok {
+		res.AdmittedRate = &a.most
+	}
+	r.scrape.mu.Unlock()
 	res.Measured, res.EffectiveAck = r.measured(res)
 	if res.Done > 0 {
 		res.AppliedPerMessage = float64(r.appliedInWin.Load()-r.ownInWin.Load()) / float64(res.Done)

@@ -29,8 +29,9 @@ type scraper struct {
 	cfg     Config
 	traffic func() rowTraffic
 
-	mu   sync.Mutex
-	rows rowCounts
+	mu       sync.Mutex
+	rows     rowCounts
+	admitted admitted
 }
 
 // run scrapes at once, at each period, and a last time when ctx has ended and with it the load.
@@ -83,6 +84,9 @@ func (s *scraper) all(ctx context.Context, client *http.Client) {
 		default:
 			line.Values = parseMetrics(body)
 			s.keepRows(src.URL, line.Values, before)
+			s.mu.Lock()
+			s.admitted.keep(src.URL, line.Values, line.At)
+			s.mu.Unlock()
 		}
 		// The run directory remembers its first failure, and Tick returns it: there is nothing to add here.
 		_ = s.cfg.Out.Server(line)

@@ -9,7 +9,7 @@ import (
 
 // Criterion bounds one figure of the run's summary. In YAML: {metric: send.intended.p99, max: 100ms}.
 type Criterion struct {
-	Metric string `yaml:"metric" doc:"a latency and statistic (send.intended.p99), achieved_rate, or effective_ack"`
+	Metric string `yaml:"metric" doc:"a latency and statistic (send.intended.p99), achieved_rate, effective_ack, or admitted_rate: the most handshakes a second that a gateway let in between two readings, 5 s apart"`
 	Max    *Limit `yaml:"max" doc:"the figure may not be above this"`
 	Min    *Limit `yaml:"min" doc:"the figure may not be below this"`
 }
@@ -53,7 +53,7 @@ func (c Criterion) Latency() (metric, stat string, ok bool) {
 var (
 	latencyMetrics = []string{"send.intended", "send.service", "deliver", "deliver.repaired", "sync", "connect", "ack", "reconnect", "read", "heal"}
 	latencyStats   = []string{"p50", "p95", "p99", "p999", "max"}
-	plainMetrics   = []string{"achieved_rate", "effective_ack"}
+	plainMetrics   = []string{"achieved_rate", "effective_ack", "admitted_rate"}
 )
 
 // Metrics lists every figure that a criterion may bound.
