@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -124,5 +125,22 @@ func TestShortestRun(t *testing.T) {
 	}
 	if s.Offered != 0 || s.Ledger.Broken() || !s.Ledger.Settled || strings.Contains(r.json.String(), "NaN") {
 		t.Errorf("offered %d, ledger %+v", s.Offered, s.Ledger)
+	}
+}
+
+// The example of scenarios/README.md runs as it stands, and passes or misses on latency alone.
+func TestReadmeExample(t *testing.T) {
+	text, err := os.ReadFile("../scenarios/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, ok1 := strings.Cut(string(text), "<!-- example -->\n```yaml\n")
+	yaml, _, ok2 := strings.Cut(rest, "```\n<!-- /example -->")
+	if !ok1 || !ok2 {
+		t.Fatal("scenarios/README.md has no example between its marks")
+	}
+	s := dryRun(t, strings.Replace(yaml, "name: lunch\n", "name: tiny\n", 1))
+	if len(s.Criteria) != 2 || s.Criteria[0].Result != rundir.Met || s.Metrics[rundir.Read].Count == 0 {
+		t.Errorf("criteria %+v, read reports %+v", s.Criteria, s.Metrics[rundir.Read])
 	}
 }
