@@ -15,6 +15,7 @@ import (
 // outputOptions are the files in the formats of other tools, written when a run ends, beside the run directory.
 type outputOptions struct {
 	junit, markdown, benchstat string
+	metrics                    string        // address; "" = none
 	runs                       *[]rundir.Run // those of this process so far, for the files that hold all of them
 }
 
@@ -22,6 +23,7 @@ func (o *outputOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&o.junit, "junit", "", "`FILE` for a JUnit report: a case each criterion and each promise; of a series, all its runs")
 	fs.StringVar(&o.markdown, "markdown", "", "`FILE` for the summary in GitHub's Markdown, as a comment in a pull request takes it")
 	fs.StringVar(&o.benchstat, "benchstat", "", "`FILE` to which the run is appended as Go benchmark lines, for benchstat")
+	fs.StringVar(&o.metrics, "metrics", "", "`ADDRESS` on which the generator's own figures are served for Prometheus, at /metrics")
 	o.runs = new([]rundir.Run)
 }
 
@@ -32,7 +34,11 @@ func (o *outputOptions) check() error {
 			return fmt.Errorf("%s %s: %w", f[0], f[1], err)
 		}
 	}
-	return nil
+	l, err := listenMetrics(o.metrics)
+	if l != nil {
+		err = l.Close()
+	}
+	return err
 }
 
 // canWrite leaves nothing behind that was not there before.

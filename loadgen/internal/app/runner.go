@@ -64,7 +64,11 @@ type runner struct {
 
 // say tells a person what takes time. Standard output is kept for the result.
 func (r *runner) say(format string, args ...any) {
-	fmt.Fprintf(r.program.Stderr, format+"\n", args...)
+	w := r.program.Stderr
+	if r.status != nil && r.status.terminal != nil {
+		w = r.status.terminal // what is drawn makes room
+	}
+	fmt.Fprintf(w, format+"\n", args...)
 }
 
 // run plans, opens the environment, drives, and judges.
@@ -245,7 +249,13 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
 		Scrapes:   r.env.scrapes(), Via: r.env.via})
 	r.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads})
-	r.status = newStatus(r.program.Stderr, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
+	r.status = newStatus(r.program.Stderr, r.program.Env, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
+	r.status.live, r.status.rec = &r.live, r.rec
+	stopMetrics, err := r.serveMetrics()
+	if err != nil {
+		return ExitError, r.abandon(ctx, err)
+	}
+	defer stopMetrics()
 
 	load, lost := context.WithCancelCause(ctx)
 	r.reach.begin(r.env.allowed, lost)
@@ -253,7 +263,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 	watched := make(chan error, 4)
 	go func() { r.watchAborts(watch, lost); watched <- nil }()
 	go func() { r.env.watch(watch, lost); watched <- nil }()
-	go func() { r.status.run(watch, &r.live, r.rec); watched <- nil }()
+	go func() { r.status.run(watch); watched <- nil }()
 	go func() {
 		err := r.rec.Run(watch)
 		if err != nil {

@@ -13,16 +13,26 @@ import (
 
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/internal/record"
+	"imbench/loadgen/internal/view"
 )
 
-// status shows how the run is going: a line that is drawn over itself on a terminal, else a line of JSON a second.
-// Its methods may be called from any goroutine.
+// How often a run is shown: the figures are of whole seconds, the clock of the phase is not.
+const (
+	redraw    = 500 * time.Millisecond
+	lineEvery = time.Second
+	dumbEvery = 5 * time.Second
+)
+
+// status shows how the run is going: lines that are drawn over themselves on a terminal (plain ones if it is a dumb one),
+// else a line of JSON a second. Its methods may be called from any goroutine.
 type status struct {
 	w        io.Writer
-	terminal bool
-	width    int
+	terminal *view.Terminal // nil = none that can draw
+	dumb     bool           // a terminal that knows no control sequences
 	devices  int
 	rate     float64 // offered by the scenario, messages/s
+	live     *driver.Counters
+	rec      *record.Recorder
 
 	mu    sync.Mutex
 	phase driver.Phase
@@ -30,14 +40,24 @@ type status struct {
 	total time.Duration // of the phase; 0 = open
 }
 
-func newStatus(w io.Writer, devices int, rate float64) *status {
-	s := &status{w: w, devices: devices, rate: rate, width: 80}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		s.terminal = true
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 20 {
-			s.width = width
-		}
+func newStatus(w io.Writer, env []string, devices int, rate float64) *status {
+	s := &status{w: w, devices: devices, rate: rate}
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return s
 	}
+	if t := envValue(env, "TERM"); t == "dumb" || t == "" {
+		s.dumb = true
+		return s
+	}
+	size := func() (int, int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			return 80, 24
+		}
+		return width, height
+	}
+	s.terminal = view.NewTerminal(w, size, envValue(env, "NO_COLOR") == "")
 	return s
 }
 
@@ -47,53 +67,60 @@ func (s *status) enter(p driver.Phase, total time.Duration) {
 	s.phase, s.since, s.total = p, time.Now(), total
 }
 
-// run draws until ctx ends, and leaves the cursor on a fresh line.
-func (s *status) run(ctx context.Context, live *driver.Counters, rec *record.Recorder) {
-	tick := time.NewTicker(time.Second)
+// run shows the run until ctx ends, and leaves the screen as it was.
+func (s *status) run(ctx context.Context) {
+	every := lineEvery
+	switch {
+	case s.terminal != nil:
+		every = redraw
+		defer s.terminal.Clear()
+	case s.dumb:
+		every = dumbEvery
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			if s.terminal {
-				fmt.Fprint(s.w, "\r\x1b[K")
-			}
 			return
 		case <-tick.C:
-			s.draw(live.Snapshot(), rec.Snapshot())
+			if state := s.state(); state.Phase != "" {
+				s.draw(state)
+			}
 		}
 	}
 }
 
-func (s *status) draw(d driver.Snapshot, r record.Snapshot) {
+func (s *status) draw(state view.State) {
+	switch {
+	case s.terminal != nil:
+		s.terminal.Draw(state)
+	case s.dumb:
+		fmt.Fprintln(s.w, view.Line(state))
+	default:
+		if line, err := json.Marshal(state); err == nil {
+			fmt.Fprintf(s.w, "%s\n", line)
+		}
+	}
+}
+
+// state is the run as it stands; without a phase it has not begun.
+func (s *status) state() view.State {
 	s.mu.Lock()
 	phase, elapsed, total := s.phase, time.Since(s.since), s.total
 	s.mu.Unlock()
-	if phase == "" {
-		return
+	d, r := s.live.Snapshot(), s.rec.Snapshot()
+	state := view.State{Phase: string(phase), ElapsedS: round(elapsed.Seconds()), OfS: round(total.Seconds()), Devices: s.devices, Connected: d.Connected,
+		Ready: d.Ready, OfferedRate: s.rate, DoneRate: round(r.DoneRate), Offered: d.Offered, Started: d.Started, Done: d.Done, InFlight: d.InFlight,
+		Failed: d.Failed, FailedBy: r.FailedBy, Reconnects: d.Reconnects, Dropped: r.Dropped, SendP50: ms(r.SendP50), SendP99: ms(r.SendP99),
+		DeliverP50: ms(r.DeliverP50), DeliverP99: ms(r.DeliverP99), LateP99: ms(r.LateP99), Processes: []view.Process{}}
+	if state.FailedBy == nil {
+		state.FailedBy = map[string]int64{}
 	}
-	if !s.terminal {
-		line, err := json.Marshal(map[string]any{"phase": phase, "elapsed_s": round(elapsed.Seconds()), "of_s": round(total.Seconds()),
-			"connected": d.Connected, "offered_rate": s.rate, "done_rate": round(r.DoneRate), "offered": d.Offered, "done": d.Done, "in_flight": d.InFlight,
-			"failed": d.Failed, "send_p99_ms": ms(r.SendP99), "deliver_p99_ms": ms(r.DeliverP99), "late_p99_ms": ms(r.LateP99), "reconnects": d.Reconnects})
-		if err == nil {
-			fmt.Fprintf(s.w, "%s\n", line)
-		}
-		return
+	for _, p := range r.Processes {
+		state.Processes = append(state.Processes, view.Process{Role: p.Role, Cores: round(p.Cores), RSSBytes: p.RSSBytes})
 	}
-	var text string
-	switch phase {
-	case driver.Connect:
-		text = fmt.Sprintf("connect  %d of %d devices", d.Connected, s.devices)
-	case driver.Settle, driver.Close, driver.Finished:
-		text = fmt.Sprintf("%-8s %ds  %d in flight", phase, int(elapsed.Seconds()), d.InFlight)
-	default:
-		text = fmt.Sprintf("%-8s %d/%ds  %.0f of %.0f msg/s  p99 send %.1f deliver %.1f ms  failed %d", phase, int(elapsed.Seconds()), int(total.Seconds()),
-			r.DoneRate, s.rate, ms(r.SendP99), ms(r.DeliverP99), d.Failed)
-	}
-	if len(text) >= s.width {
-		text = text[:s.width-1]
-	}
-	fmt.Fprintf(s.w, "\r\x1b[K%s", text)
+	return state
 }
 
 func ms(d time.Duration) float64 { return round(float64(d) / float64(time.Millisecond)) }

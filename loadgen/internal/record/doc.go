@@ -58,11 +58,15 @@ type Scrape struct {
 	JSON  bool
 }
 
-// Snapshot is what a status line shows.
+// Snapshot is what a status shows. Its maps and lists do not change any more.
 type Snapshot struct {
-	Offered, Started, Done, Failed int64         // since the start
-	DoneRate                       float64       // 1/s, over the last five seconds
-	SendP99, DeliverP99            time.Duration // of the last full second with samples; 0 = none
+	FailedBy                       map[string]int64         // by code, since the start
+	SendP50, DeliverP50            time.Duration            // as SendP99
+	Latencies                      map[string]rundir.Metric // of the measured window so far, by the tags of latency.hlog
+	Processes                      []ProcessRate            // in the last second
+	Offered, Started, Done, Failed int64                    // since the start
+	DoneRate                       float64                  // 1/s, over the last five seconds
+	SendP99, DeliverP99            time.Duration            // of the last full second with samples; 0 = none
 	Applied                        int64
 	Reconnects                     int64
 	LateP99                        time.Duration

@@ -24,6 +24,7 @@ type tick struct {
 	mu   sync.Mutex
 	snap Snapshot
 	done []doneAt // the last seconds, for a rate
+	cpu  map[int]cpuAt
 }
 
 // doneAt is the cumulative number of finished sends at a moment.
@@ -77,7 +78,9 @@ func (r *Recorder) Tick(now time.Time) error {
 	if err := r.cfg.Out.Counters(line); err != nil {
 		return err
 	}
-	for _, p := range append(r.procs.look(now, r.inWindow(clock.Now())), r.peers.takeLines()...) {
+	lines := append(r.procs.look(now, r.inWindow(clock.Now())), r.peers.takeLines()...)
+	r.now.noteProcesses(now, lines)
+	for _, p := range lines {
 		if err := r.cfg.Out.Process(p); err != nil {
 			return err
 		}
@@ -113,18 +116,6 @@ func (r *Recorder) takeHistograms(each func(m metric, h *hdrhistogram.Histogram)
 		}
 	}
 	return nil
-}
-
-// note keeps the figures of the last second for the status line.
-func (t *tick) note(m metric) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch m {
-	case mIntended:
-		t.snap.SendP99 = time.Duration(t.interval.ValueAtPercentile(99))
-	case mDeliver:
-		t.snap.DeliverP99 = time.Duration(t.interval.ValueAtPercentile(99))
-	}
 }
 
 // read takes all counters, and the second's lateness, which it empties.
@@ -186,6 +177,7 @@ func (r *Recorder) snapshot(now time.Time, c cumulative, late *hdrhistogram.Hist
 	}
 	s := &t.snap
 	s.Offered, s.Started, s.Done, s.Failed = c.sends.offered, c.sends.started, c.sends.done, sum(c.sends.failed)
+	s.FailedBy = c.sends.failed // a clone
 	if first := t.done[0]; now.After(first.at) {
 		s.DoneRate = float64(c.sends.done-first.done) / now.Sub(first.at).Seconds()
 	}
