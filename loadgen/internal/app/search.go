@@ -245,7 +245,24 @@ func answerText(a rundir.SearchAnswer, at *rundir.Probe, base float64, ceiling s
 	} else {
 		text += " Does not hold " + name(*a.Failed, *a.FailedRate) + "."
 	}
-	return text + limitingText(a.Limiting, at)
+	return text + limitingText(a.Limiting, at) + othersText(at)
+}
+
+// muchOthers is the share of a machine from which what else runs there is no longer small beside a few per cent of
+// resolution, network interrupts of the run's own included.
+const muchOthers = 0.15
+
+// othersText warns of a machine that did other things.
+func othersText(at *rundir.Probe) string {
+	if at == nil {
+		return ""
+	}
+	for _, l := range at.Limits {
+		if l.Resource == limits.OtherCPU && l.Used >= muchOthers {
+			return fmt.Sprintf(" Processes that are no part of the run took %.2f of %.0f cores meanwhile: a machine that does nothing else may hold more.", l.Value, l.Bound)
+		}
+	}
+	return ""
 }
 
 // limitingText names the resource.

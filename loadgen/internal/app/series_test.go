@@ -166,6 +166,7 @@ func TestOutcome(t *testing.T) {
 // The answer in words, and the verdict.
 func TestAnswer(t *testing.T) {
 	full := []rundir.Limit{{Resource: "database CPU", Value: 1.9, Bound: 2, Unit: "cores", Used: 0.95}, {Resource: limits.GeneratorLate, Value: 12, Bound: 10, Unit: "ms", Used: 1.2}}
+	busy := append([]rundir.Limit{{Resource: limits.OtherCPU, Value: 1.6, Bound: 2, Unit: "cores", Used: 0.8}}, full...)
 	idle := []rundir.Limit{{Resource: "database CPU", Value: 0.5, Bound: 2, Unit: "cores", Used: 0.25}}
 	probe := func(m float64, outcome string, v rundir.Verdict, l []rundir.Limit) rundir.Probe {
 		return rundir.Probe{Multiple: m, Outcome: outcome, Limits: l, SeriesRun: rundir.SeriesRun{Verdict: v, Reasons: []string{"because"}}}
@@ -178,11 +179,13 @@ func TestAnswer(t *testing.T) {
 		verdict rundir.Verdict
 	}{
 		{"nothing yet", search.Answer{}, nil, []string{"Nothing is known"}, rundir.Interrupted},
-		{"confirmed", search.Answer{Held: 1.5, Confirmed: true, Failed: 1.56, Done: true}, []rundir.Probe{probe(1.56, rundir.ProbeFailed, rundir.Missed, full[:1])},
-			nil, rundir.Passed},
+		{"confirmed", search.Answer{Held: 1.5, Confirmed: true, Failed: 1.56, By: search.Failed, Done: true}, []rundir.Probe{probe(1.56, rundir.ProbeFailed, rundir.Missed, full[:1])},
+			[]string{"Holds 187.5 messages/s", "Limiting: database CPU, 1.9 of 2 cores (95 %)."}, rundir.Passed},
 		{"the generator", search.Answer{Held: 1.5, Confirmed: true, Failed: 1.56, By: search.Generator, Done: true},
 			[]rundir.Probe{probe(1.56, rundir.ProbeGenerator, rundir.Invalid, full)},
 			[]string{"the generator could not drive", "Limiting: generator lateness, 12 of 10 ms (120 %); full, too: database CPU, 1.9 of 2 cores (95 %)."}, rundir.Passed},
+		{"others", search.Answer{Held: 1.5, Confirmed: true, Failed: 1.56, By: search.Failed, Done: true}, []rundir.Probe{probe(1.56, rundir.ProbeFailed, rundir.Missed, busy)},
+			[]string{"Limiting: database CPU", "no part of the run took 1.60 of 2 cores"}, rundir.Passed},
 		{"nothing was full", search.Answer{Held: 1, Confirmed: true, Failed: 1.05, By: search.Failed, Done: true}, []rundir.Probe{probe(1.05, rundir.ProbeFailed, rundir.Missed, idle)},
 			[]string{"Holds 125 messages/s (1.000 × the scenario's 125/s), confirmed", "Does not hold 131.2 messages/s (1.050 ×", "None of the resources", "database CPU, 0.5 of 2 cores (25 %)"}, rundir.Passed},
 		{"none held", search.Answer{Failed: 0.02, By: search.Failed, Done: true}, []rundir.Probe{probe(0.02, rundir.ProbeFailed, rundir.Missed, nil)},

@@ -17,8 +17,12 @@ import (
 // times.
 const Full = 0.9
 
-// GeneratorLate is the generator's own lateness among the resources.
-const GeneratorLate = "generator lateness"
+// Two of the resources: the generator's own lateness, and what processes that are no part of the run (the kernel's own among
+// them) took of the machine.
+const (
+	GeneratorLate = "generator lateness"
+	OtherCPU      = "CPU of others"
+)
 
 // Run is what is known of one run.
 type Run struct {
@@ -80,11 +84,12 @@ func (r Run) machine() []rundir.Limit {
 		sum += u.CPUCores
 	}
 	l := rundir.Limit{Resource: "machine CPU", Value: r.CPU.Busy, Bound: r.CPU.Cores, Unit: "cores"}
-	l.Note = fmt.Sprintf("of it %s, other processes and the kernel's own %.2f", strings.Join(own, ", "), max(0, r.CPU.Busy-sum))
+	others := max(0, r.CPU.Busy-sum)
+	l.Note = fmt.Sprintf("of it %s, other processes and the kernel's own %.2f", strings.Join(own, ", "), others)
 	if r.CPU.Stolen >= 0.01 {
 		l.Note += fmt.Sprintf("; %.2f of it taken by other virtual machines", r.CPU.Stolen)
 	}
-	list := []rundir.Limit{l}
+	list := []rundir.Limit{l, {Resource: OtherCPU, Value: others, Bound: r.CPU.Cores, Unit: "cores"}}
 	for _, u := range r.Summary.Processes {
 		if u.Role == "postgres" {
 			list = append(list, rundir.Limit{Resource: "database CPU", Value: u.CPUCores, Bound: r.CPU.Cores, Unit: "cores",
