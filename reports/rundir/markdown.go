@@ -19,6 +19,7 @@ func RenderMarkdown(w io.Writer, s Summary) error {
 	r.line("<details><summary>Predictions, generator and processes, notes</summary>\n")
 	r.predictions(s.Predictions)
 	r.health(s, s.Generator, s.Processes)
+	r.server(s.Server)
 	r.notes(s.Notes)
 	r.line("\n</details>")
 	_, err := w.Write(r.b.Bytes())

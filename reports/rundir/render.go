@@ -37,6 +37,7 @@ func (r *renderer) summary(s Summary) {
 	r.ledger(s.Ledger, s.Counted)
 	r.predictions(s.Predictions)
 	r.health(s, s.Generator, s.Processes)
+	r.server(s.Server)
 	r.notes(s.Notes)
 }
 

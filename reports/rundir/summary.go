@@ -39,6 +39,7 @@ type Summary struct {
 	Calibration *Calibration      `json:"calibration,omitempty"` // nil = there was none
 	Generator   Generator         `json:"generator"`
 	Processes   []ProcessUse      `json:"processes,omitempty"`
+	Server      []ServerFigure    `json:"server,omitempty"`
 }
 
 // Fault is one thing that was done to the system under load on purpose. Durations are in seconds; those that are nil did

@@ -384,6 +384,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	r.tellFaults(&s, measured)
 	r.tellCalibration(&s)
+	r.askPrometheus(ctx, &s)
 	s.Notes = append(s.Notes, led.Notes...)
 	var early *ended
 	if errors.As(runErr, &early) {

@@ -19,6 +19,7 @@ type stagingOptions struct {
 	cleanup   string
 	reach     endpoint.Config
 	via       *endpoint.Endpoint // of reach; never nil once the flags are checked
+	prom      promOptions
 	ramp      optionalDuration
 	noAbort   bool
 	check     bool
@@ -35,6 +36,7 @@ func (s *stagingOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&s.reach.Cert, "cert", "", "`FILE` with a PEM client certificate")
 	fs.StringVar(&s.reach.Key, "key", "", "`FILE` with the key of -cert")
 	fs.StringVar(&s.reach.ServerName, "server-name", "", "`NAME` that the certificates of -target and -admin must be for (default: each URL's host)")
+	s.prom.define(fs)
 	fs.Var(&s.ramp, "ramp", "`DURATION` in which the load grows from a tenth to the whole, within the warm-up (default: none, against a target three quarters of the warm-up, 30s at most)")
 	fs.BoolVar(&s.noAbort, "no-abort", false, "without abort rules: neither the scenario's nor, against a target, the default ones")
 	fs.BoolVar(&s.check, "check", false, "try -target with ten devices and ten messages, hold the needs of -scenario (default: baseline) against this machine, and make no load")
@@ -80,6 +82,9 @@ func (o *options) checkStaging() error {
 	}
 	if len(o.targets) == 0 && s.cleanup == "" && s.reach.Set() {
 		return errors.New("-ca, -cert, -key, -server-name and -header go with -target: the embedded stack is reached without")
+	}
+	if err := s.prom.check(); err != nil {
+		return err
 	}
 	var err error
 	s.via, err = s.reach.Open()
