@@ -114,7 +114,7 @@ func (g *Gateway) connect(ctx context.Context, u *url.URL, secure bool) (net.Con
 	}
 	nc, err := d.DialContext(ctx, "tcp", u.Host)
 	if err != nil || !secure {
-		return nc, err
+		return nc, dialError(u.Host, err)
 	}
 	cfg := g.cfg.TLS.Clone()
 	if cfg == nil {

@@ -416,13 +416,17 @@ func (r *runner) told(s rundir.Summary) rundir.Run {
 	return rundir.Run{Manifest: r.out.Current(), Summary: s}
 }
 
-// errorExit: a target that was lost or does not let all devices in is 3, anything else 1.
+// errorExit: a target that was lost or does not let all devices in is 3, too few ports for the devices 2, anything else 1.
 func errorExit(err error) int {
 	var target *driver.TargetError
 	var connect *driver.ConnectError
 	var ee *exitError
-	if errors.As(err, &ee) {
+	var ports *protocol.PortsError
+	switch {
+	case errors.As(err, &ee):
 		return ee.code
+	case errors.As(err, &ports):
+		return ExitUsage // as with open files: more is asked for than this machine has
 	}
 	if errors.As(err, &target) || errors.As(err, &connect) {
 		return ExitTarget

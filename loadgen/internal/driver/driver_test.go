@@ -136,6 +136,26 @@ func TestChurn(t *testing.T) {
 	})
 }
 
+// TestShortRun: a run of less than a second is as long as it should be, to the poll of a phase's end.
+func TestShortRun(t *testing.T) {
+	for _, measure := range []time.Duration{time.Millisecond, 300 * time.Millisecond, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSetup(5)
+			s.cfg.Warmup, s.cfg.Measure, s.cfg.Tail = 0, measure, 0
+			r, err := Run(t.Context(), s.cfg)
+			if err != nil || r.Ended != Finished || r.WindowTo.Sub(r.WindowFrom) != measure {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if load := s.at[Settle].Sub(r.LoadStart); load < measure || load > measure+2*poll {
+				t.Errorf("the load of %v took %v", measure, load)
+			}
+			if want := int64((measure + 99*time.Millisecond) / (100 * time.Millisecond)); r.Final.Offered != want {
+				t.Errorf("%d offered in %v, want %d", r.Final.Offered, measure, want)
+			}
+		})
+	}
+}
+
 // asleep is a pacer that does not wake before the plan's second second: what was due before stands in a backlog.
 type asleep struct{ pacer.Timers }
 
@@ -283,10 +303,19 @@ func TestBadTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // nobody listens there now
-	for target, says := range map[string]string{notFound.URL: "404", "http://" + l.Addr().String(): "connection refused"} {
-		s := newSetup(1)
-		s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{target}
+	l.Close()                                       // nobody listens there now
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	live := newSetup(2)
+	server := httptest.NewServer(live.gate.Handler())
+	defer server.Close()
+	for target, says := range map[string]string{notFound.URL: "404", "http://" + l.Addr().String(): "connection refused", "http://" + silent.Addr().String(): `answered "nothing: `} {
+		s := newSetup(2)
+		s.cfg.Device.DialTimeout = 500 * time.Millisecond
+		s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{server.URL, target} // half of them are dead
 		_, err := Run(t.Context(), s.cfg)
 		var te *TargetError
 		if !errors.As(err, &te) || te.Target != target || te.Lost || !strings.Contains(err.Error(), says) {
