@@ -96,10 +96,10 @@ func TestStall(t *testing.T) {
 		s := newSetup(1)
 		pop := hermits(devices)
 		s.gate = testgate.New(pop)
-		var until, from time.Time
+		var began atomic.Pointer[time.Time] // when the server stands still
 		s.cfg.Wire = &testgate.Wire{Gate: s.gate, Delay: delay, Stalled: func(at time.Time) time.Time {
-			if !from.IsZero() && !at.Before(from) && at.Before(until) {
-				return until
+			if from := began.Load(); from != nil && !at.Before(*from) && at.Before(from.Add(stall)) {
+				return from.Add(stall)
 			}
 			return at
 		}}
@@ -113,8 +113,8 @@ func TestStall(t *testing.T) {
 		s.cfg.OnPhase = func(p Phase, at clock.Time) {
 			switch p {
 			case Warmup: // the load begins a moment later
-				from = time.Now().Add(poll + stallAt)
-				until = from.Add(stall)
+				from := time.Now().Add(poll + stallAt)
+				began.Store(&from)
 			case Measure:
 				rec.SetWindow(at, at.Add(measure))
 			}
