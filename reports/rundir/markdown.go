@@ -14,7 +14,7 @@ func RenderMarkdown(w io.Writer, s Summary) error {
 	r.outcome(s)
 	r.criteria(s.Criteria)
 	r.faults(s.Faults)
-	r.metrics(s.Metrics)
+	r.metrics(s.Metrics, s.NotChecked)
 	r.ledger(s.Ledger, s.Counted)
 	r.line("<details><summary>Predictions, generator and processes, notes</summary>\n")
 	r.predictions(s.Predictions)

@@ -33,7 +33,7 @@ func (r *renderer) summary(s Summary) {
 	r.outcome(s)
 	r.criteria(s.Criteria)
 	r.faults(s.Faults)
-	r.metrics(s.Metrics)
+	r.metrics(s.Metrics, s.NotChecked)
 	r.ledger(s.Ledger, s.Counted)
 	r.predictions(s.Predictions)
 	r.health(s, s.Generator, s.Processes)
@@ -50,9 +50,9 @@ func (r *renderer) outcome(s Summary) {
 		r.line("")
 	}
 	r.para("Sends in the window of %.4g s: %s offered, %s started, %s done, %s unfinished, %s failed%s. "+
-		"Offered %.1f/s, achieved %.1f/s (%.2f %%). Events an ack: %.2f%s.",
+		"Offered %.1f/s, achieved %.1f/s (%.2f %%). Events an ack: %s.",
 		s.WindowS, grouped(s.Offered), grouped(s.Started), grouped(s.Done), grouped(s.Censored), grouped(total(s.Failed)), held(s.Held),
-		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, s.EffectiveAck, nominal(s.NominalAck))
+		s.OfferedRate, s.AchievedRate, 100*s.AchievedShare, effectiveAck(s))
 }
 
 func (r *renderer) notes(list []string) {
@@ -78,6 +78,13 @@ func held(n int64) string {
 		return ""
 	}
 	return "; " + grouped(n) + " waited in their device first, for a connection or because of too many in flight"
+}
+
+func effectiveAck(s Summary) string {
+	if s.NotChecked.Has("effective_ack") {
+		return NotCheckedText
+	}
+	return fmt.Sprintf("%.2f%s", s.EffectiveAck, nominal(s.NominalAck))
 }
 
 func nominal(k float64) string {
@@ -136,11 +143,13 @@ func (r *renderer) faults(list []Fault) {
 		"that had been sent by then was confirmed and delivered to everyone.")
 }
 
-func (r *renderer) metrics(m map[string]Metric) {
+func (r *renderer) metrics(m map[string]Metric, notChecked Names) {
 	rows := [][]string{{"latency, ms", "count", "p50", "p95", "p99", "p99.9", "max"}}
 	for _, name := range Metrics() {
 		x, ok := m[name]
 		switch {
+		case notChecked.Has(name):
+			rows = append(rows, []string{name, NotCheckedText, "", "", "", "", ""})
 		case !ok:
 		case x.Count == 0:
 			rows = append(rows, []string{name, "0", NoData, "", "", "", ""})
@@ -163,31 +172,42 @@ func (r *renderer) metrics(m map[string]Metric) {
 func (r *renderer) ledger(l LedgerSummary, c *Counted) {
 	r.head("Deliveries")
 	r.para("%s messages, %s deliveries expected, %s delivered.", grouped(l.Messages), grouped(l.Expected), grouped(l.Delivered))
+	is := func(name string, n int64) string {
+		if l.NotChecked.Has(name) {
+			return NotCheckedText
+		}
+		return grouped(n)
+	}
 	rows := [][]string{{"lost", "duplicated", "reordered", "leaked", "mismatched", "foreign", "unlogged"},
-		{grouped(l.Lost), grouped(l.Duplicated), grouped(l.Reordered), grouped(l.Leaked), grouped(l.Mismatched), grouped(l.Foreign),
-			grouped(l.Unlogged)}}
+		{is("lost", l.Lost), is("duplicated", l.Duplicated), is("reordered", l.Reordered), is("leaked", l.Leaked),
+			is("mismatched", l.Mismatched), is("foreign", l.Foreign), is("unlogged", l.Unlogged)}}
 	r.table(rows, "rrrrrrr")
 	for _, x := range []struct {
+		name   string
 		n      int64
 		what   string
 		always bool // a promise is shown also where it held
 	}{
-		{l.LoggedTwice, "messages are in the log twice", true},
-		{l.LogGaps, "seqs are missing from the log", true},
-		{l.Regressed, "times a device was told less than had been confirmed as delivered to it", true},
-		{l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost", false},
-		{l.Unresolved, "sends have an outcome that could not be found out", false},
+		{"logged_twice", l.LoggedTwice, "messages are in the log twice", true},
+		{"log_gaps", l.LogGaps, "seqs are missing from the log", true},
+		{"regressed", l.Regressed, "times a device was told less than had been confirmed as delivered to it", true},
+		{"undelivered", l.Undelivered, "deliveries were still to come when the run ended: without a full settle they do not count as lost", false},
+		{"unknown_unresolved", l.Unresolved, "sends have an outcome that could not be found out", false},
 	} {
-		if x.n > 0 || x.always {
+		switch {
+		case l.NotChecked.Has(x.name):
+			r.item("whether " + x.what + ": " + NotCheckedText)
+		case x.n > 0 || x.always:
 			r.item(grouped(x.n) + " " + x.what)
 		}
 	}
+	repeats := is("wire_repeats", l.WireRepeats)
 	how := "compared with an export of the log"
 	if !l.Exported {
 		how = "compared with the sent replies only: there was no export of the log"
 	}
 	r.item(fmt.Sprintf("%s; %s repeats on the wire, not applied; %s sends without an answer, %s of them committed", how,
-		grouped(l.WireRepeats), grouped(l.Unknown), grouped(l.Committed)))
+		repeats, grouped(l.Unknown), grouped(l.Committed)))
 	if c != nil {
 		r.item(counted(*c))
 	}

@@ -40,6 +40,9 @@ type Summary struct {
 	Generator   Generator         `json:"generator"`
 	Processes   []ProcessUse      `json:"processes,omitempty"`
 	Server      []ServerFigure    `json:"server,omitempty"`
+
+	// NotChecked names the metrics, and effective_ack, that the wire does not have. In JSON they are "not checked".
+	NotChecked Names `json:"-"`
 }
 
 // Fault is one thing that was done to the system under load on purpose. Durations are in seconds; those that are nil did
@@ -175,6 +178,9 @@ type LedgerSummary struct {
 	Pairs      int64 `json:"pairs"`    // (device, conversation) pairs watched
 	BytesUsed  int64 `json:"bytes_used"`
 	Unverified int64 `json:"unverified"` // deliveries checked by digest only: the log's entry had been folded
+
+	// NotChecked names those of the above of which the wire lets nobody know anything. In JSON they are "not checked".
+	NotChecked Names `json:"-"`
 }
 
 // Broken says that a delivery promise was broken.
@@ -196,7 +202,8 @@ type Culprit struct {
 	Device string `json:"device,omitempty"`
 	User   string `json:"user,omitempty"`
 	Conv   string `json:"conv"`
-	Seq    int64  `json:"seq"`
+	Seq    int64  `json:"seq,omitempty"`
+	Plan   *int64 `json:"plan,omitempty"` // on a wire without seqs: the message's index in the plan
 	Detail string `json:"detail,omitempty"`
 }
 

@@ -50,11 +50,15 @@ func (d *Device) pushed(f *protocol.Frame, now clock.Time) {
 	}
 	e := d.read(&f.Event)
 	d.frame(sample.Down, sample.FEvent, f.Bytes, now, e.intended)
-	if behavior.Lost(d.g.cfg.Seed, d.index, ci, e.seq, d.g.cfg.Loss) {
+	if d.g.can.Sync && behavior.Lost(d.g.cfg.Seed, d.index, ci, e.seq, d.g.cfg.Loss) {
 		d.frame(sample.Down, sample.FEventDiscarded, f.Bytes, now, e.intended)
 		return
 	}
 	slot := d.slot(ci)
+	if slot >= 0 && !d.g.can.Sync {
+		d.take(ci, &e, now)
+		return
+	}
 	if slot < 0 {
 		// Not ours to see. The ledger is told, and names it as a leak.
 		d.g.sink.Deliver(d.delivery(ci, &e, sample.FirstPush, now))
@@ -105,6 +109,9 @@ func (d *Device) delivery(conv int32, e *event, p sample.Path, now clock.Time) s
 // is on its way at a time: what comes meanwhile is covered by the next.
 func (d *Device) ackSoon(slot int, now clock.Time) {
 	c := &d.convs[slot]
+	if !d.g.can.Acks {
+		return
+	}
 	if c.ackAt == 0 {
 		c.ackAt = now.Add(d.g.cfg.AckDelay)
 	}
@@ -121,7 +128,7 @@ func (d *Device) ackSoon(slot int, now clock.Time) {
 // acknowledge writes a cumulative ack up to the cursor.
 func (d *Device) acknowledge(slot int, now clock.Time) {
 	c := &d.convs[slot]
-	if c.asked != nil || d.conn == nil {
+	if c.asked != nil || d.conn == nil || !d.g.can.Acks {
 		return
 	}
 	c.asked = &ack{seq: c.cursor, at: now, msg: c.lastMsg, n: c.unacked, was: c.told}

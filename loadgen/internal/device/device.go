@@ -45,6 +45,7 @@ type Device struct {
 	gone    clock.Time    // the last session that was ready ended then; 0 = it lasts, or there was none yet
 	wait    time.Duration // what a drain frame asked for
 	reason  error         // why this side closed the session
+	taken   clock.Time    // the last event, on a wire without Sync
 
 	frozen atomic.Int64 // clock.Time until which this device reads nothing; 0 = it reads
 }
@@ -259,6 +260,9 @@ func (d *Device) ended(err *error) (served bool) {
 		d.dropRepair(c)
 		c.dropMark()
 	}
+	if !d.g.can.Keys {
+		d.giveUp(func(s *send) bool { return s.at != 0 }, clock.Now())
+	}
 	for i := range d.flight {
 		d.flight[i].at, d.flight[i].again = 0, 0
 	}
@@ -305,7 +309,7 @@ func (d *Device) hangUp() {
 // reply is taken up by the next session.
 func (d *Device) write(r *protocol.Request, t sample.FrameType, msg clock.Time) int {
 	n, err := d.conn.Write(r)
-	if err != nil {
+	if err != nil || n == 0 { // 0: the wire has no such request
 		return 0
 	}
 	d.frame(sample.Up, t, n, clock.Now(), msg)

@@ -51,7 +51,9 @@ func (d *Device) on(f *protocol.Frame) {
 
 // welcomed goes on with sub before convs: what is committed between the two is then either listed or pushed.
 func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
-	d.frame(sample.Down, sample.FHello, f.Bytes, now, 0)
+	if f.Bytes > 0 {
+		d.frame(sample.Down, sample.FHello, f.Bytes, now, 0)
+	}
 	if d.state != greeting {
 		return
 	}
@@ -72,7 +74,14 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 	d.readyBy = now.Add(d.g.cfg.ResendAfter)
 	d.arm(d.next())
 	d.write(&protocol.Request{Op: protocol.OpSubscribe}, sample.FOther, 0)
-	d.list("")
+	if d.g.can.Lists {
+		d.list("")
+		return
+	}
+	for slot := range d.convs {
+		d.write(&protocol.Request{Op: protocol.OpOpen, Conv: d.g.pop.Convs[d.convIndex(slot)].ID}, sample.FOther, 0)
+	}
+	d.becomeReady(now)
 }
 
 func (d *Device) list(after string) {
@@ -100,6 +109,11 @@ func (d *Device) listed(f *protocol.Frame, now clock.Time) {
 		d.list(strings.Clone(f.Next))
 		return
 	}
+	d.becomeReady(now)
+}
+
+// becomeReady begins with what waited for the session.
+func (d *Device) becomeReady(now clock.Time) {
 	d.state, d.readyBy = ready, 0
 	if d.gone != 0 {
 		d.g.sink.Op(sample.Op{Kind: sample.OpReconnect, Device: d.index, Start: d.gone, Done: now})

@@ -33,6 +33,7 @@ const (
 type Group struct {
 	cfg      Config
 	wire     protocol.Wire
+	can      protocol.Proofs
 	pop      *population.Population
 	sink     sample.Sink
 	run      uint32
@@ -78,7 +79,11 @@ func NewGroup(c GroupConfig) (*Group, error) {
 	if len(c.Population.Convs) == 0 || c.Device.AckEvery < 1 || c.Device.InFlight < 1 {
 		return nil, errors.New("device: no conversations, or AckEvery or InFlight below 1")
 	}
-	g := &Group{cfg: c.Device, wire: c.Wire, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
+	can := c.Wire.Proves()
+	if err := can.Check(); err != nil {
+		return nil, err
+	}
+	g := &Group{cfg: c.Device, wire: c.Wire, can: can, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
 		tokens: c.Tokens, counters: c.Counters, welcome: c.Welcomed,
 		convs: make(map[string]int32, len(c.Population.Convs)), heads: make([]atomic.Int64, len(c.Population.Convs)),
 		devices: make([]*Device, len(c.Population.Devices))}

@@ -121,6 +121,10 @@ func (d *Device) sent(f *protocol.Frame, now clock.Time) {
 		intended: s.intended, own: true}
 	c := &d.convs[slot]
 	switch {
+	case !d.g.can.Sync:
+		if !d.g.can.Echo {
+			d.take(d.convIndex(slot), &e, now)
+		}
 	case f.Seq <= c.cursor: // a sync has brought it already
 	case !d.reads(slot): // to follow its own message it would have to read all that came before
 	case f.Seq == c.cursor+1:
@@ -140,7 +144,7 @@ func (d *Device) sendRefused(f *protocol.Frame, now clock.Time) (msg clock.Time)
 		return 0
 	}
 	s := &d.flight[i]
-	if again, after := d.unknown(f); again {
+	if again, after := d.unknown(f); again && d.g.can.Keys {
 		s.at, s.again = 0, now.Add(after)
 		d.arm(s.again)
 		return s.intended

@@ -54,6 +54,9 @@ func (d *Device) tick(now clock.Time) {
 func (d *Device) silence() time.Duration { return d.beat * 5 / 2 }
 
 func (d *Device) tickSends(now clock.Time) {
+	if !d.g.can.Keys {
+		d.giveUp(func(s *send) bool { return s.at != 0 && s.at.Add(d.g.cfg.ResendAfter) <= now }, now)
+	}
 	for i := range d.flight {
 		s := &d.flight[i]
 		if (s.at == 0 && s.again <= now) || (s.at != 0 && s.at.Add(d.g.cfg.ResendAfter) <= now) {
@@ -140,6 +143,12 @@ func (d *Device) lacks(say bool) string {
 	if n := len(d.flight) + len(d.queue); n > 0 {
 		return why("%d sends without an outcome", n)
 	}
+	if !d.g.can.Sync {
+		if clock.Now().Sub(d.taken) < quiet {
+			return why("events still come")
+		}
+		return ""
+	}
 	for slot := range d.convs {
 		c := &d.convs[slot]
 		ci := d.convIndex(slot)
@@ -149,7 +158,7 @@ func (d *Device) lacks(say bool) string {
 		if head := d.g.heads[ci].Load(); c.cursor < head {
 			return why("%s: has %d of %d", d.g.pop.Convs[ci].ID, c.cursor, head)
 		}
-		if c.acked < c.cursor {
+		if d.g.can.Acks && c.acked < c.cursor {
 			return why("%s: has %d, acknowledged %d", d.g.pop.Convs[ci].ID, c.cursor, c.acked)
 		}
 	}

@@ -47,11 +47,14 @@ type report struct {
 
 // blame counts a broken promise, and names it while there is room. Indices that name nobody are left out.
 func (l *Ledger) blame(k kind, device, conv int32, seq int64, detail string) {
-	r := &l.report
+	l.report.blame(k, device, conv, rundir.Culprit{Seq: seq, Detail: detail})
+}
+
+func (r *report) blame(k kind, device, conv int32, c rundir.Culprit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts[k]++
-	c := rundir.Culprit{Kind: kindNames[k], Seq: seq, Detail: detail}
+	c.Kind = kindNames[k]
 	if conv >= 0 && int(conv) < len(r.pop.Convs) {
 		c.Conv = r.pop.Convs[conv].ID
 	}

@@ -79,23 +79,11 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 	} else {
 		r.Unresolved += open
 	}
-	rep := &l.report
-	rep.mu.Lock()
-	defer rep.mu.Unlock()
-	r.Lost += rep.unnamed
-	r.Culprits = slices.Clone(rep.culprits)
-	r.Counts = map[string]int64{}
-	for k, n := range rep.counts {
-		if n > 0 {
-			r.Counts[kindNames[k]] = n
-		}
-	}
-	if !full {
-		r.Undelivered, r.Lost = r.Lost, 0
-		r.Culprits = slices.DeleteFunc(r.Culprits, func(c rundir.Culprit) bool { return c.Kind == kindNames[lost] })
-		delete(r.Counts, kindNames[lost])
-		r.Notes = append(r.Notes, "the settle phase did not run in full: what was not there yet does not count as lost")
-	}
+	l.report.mu.Lock()
+	unnamed := l.report.unnamed
+	l.report.mu.Unlock()
+	r.Lost += unnamed
+	l.report.into(&r, full)
 	if !exported {
 		r.Notes = append(r.Notes, "no export of the log: compared with the sent replies and with what devices agree on")
 	}
@@ -107,7 +95,7 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 		{s.prior, "messages of the export are older than the run"},
 		{s.byChoice, "deliveries were not expected: devices that do not read a conversation lag by choice"},
 		{l.backfill.Load(), "events from before the run were applied"},
-		{rep.unnamed, "missing messages could not be kept by name"},
+		{unnamed, "missing messages could not be kept by name"},
 	} {
 		if n.n > 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf("%d %s", n.n, n.what))
@@ -116,10 +104,31 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 	return r
 }
 
+// into writes the culprits, and takes what did not arrive for lost only after a full settle.
+func (rep *report) into(r *rundir.Ledger, full bool) {
+	rep.mu.Lock()
+	defer rep.mu.Unlock()
+	r.Culprits, r.Counts = slices.Clone(rep.culprits), map[string]int64{}
+	for k, n := range rep.counts {
+		if n > 0 {
+			r.Counts[kindNames[k]] = n
+		}
+	}
+	if !full {
+		r.Undelivered, r.Lost = r.Lost, 0
+		r.Culprits = slices.DeleteFunc(r.Culprits, func(c rundir.Culprit) bool { return c.Kind == kindNames[lost] })
+		delete(r.Counts, kindNames[lost])
+		r.Notes = append(r.Notes, "the settle phase did not run in full: what was not there yet does not count as lost")
+	}
+}
+
 // bitset is a set of plan indices below maxPlan; those beyond are in no set.
 type bitset []uint64
 
 const maxPlan = 1 << 30 // 128 MB
+
+// at says whether i is in the set.
+func (b bitset) at(i int64) bool { return i/64 < int64(len(b)) && b[i/64]&(1<<(i%64)) != 0 }
 
 // set adds i and says whether it had been there.
 func (b *bitset) set(i int64) bool {

@@ -16,16 +16,19 @@ func (b *builder) ledger() section {
 			count(l.Messages), count(l.Expected), count(l.Delivered), count(l.Pairs)), proof(l)}}
 	t := table{Head: columns("promise", ">broken", "unit"), Origin: "Run: ledger.json. The ledger does not use the devices' own cursor logic."}
 	for _, f := range []struct {
-		name, unit string
-		n          int64
+		key, name, unit string
+		n               int64
 	}{
-		{"none lost", "deliveries", l.Lost}, {"none applied twice", "deliveries", l.Duplicated}, {"none out of order", "deliveries", l.Reordered},
-		{"none seen by someone who must not see it", "deliveries", l.Leaked}, {"none with another content", "deliveries", l.Mismatched},
-		{"none that is in no log", "deliveries", l.Foreign}, {"each acknowledged message is in the log", "messages", l.Unlogged},
-		{"none in the log twice", "messages", l.LoggedTwice}, {"no gaps in the log", "seqs", l.LogGaps}, {"delivered never goes back", "times", l.Regressed},
+		{"lost", "none lost", "deliveries", l.Lost}, {"duplicated", "none applied twice", "deliveries", l.Duplicated}, {"reordered", "none out of order", "deliveries", l.Reordered},
+		{"leaked", "none seen by someone who must not see it", "deliveries", l.Leaked}, {"mismatched", "none with another content", "deliveries", l.Mismatched},
+		{"foreign", "none that is in no log", "deliveries", l.Foreign}, {"unlogged", "each acknowledged message is in the log", "messages", l.Unlogged},
+		{"logged_twice", "none in the log twice", "messages", l.LoggedTwice}, {"log_gaps", "no gaps in the log", "seqs", l.LogGaps}, {"regressed", "delivered never goes back", "times", l.Regressed},
 	} {
 		c := cell{Text: count(f.n), Class: "good"}
-		if f.n > 0 {
+		switch {
+		case l.NotChecked.Has(f.key):
+			c = cell{Text: rundir.NotCheckedText}
+		case f.n > 0:
 			c.Class = "bad"
 		}
 		t.Rows = append(t.Rows, row{{Text: f.name}, c, {Text: f.unit}})
