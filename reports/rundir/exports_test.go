@@ -104,7 +104,7 @@ func TestJUnit(t *testing.T) {
 	var b bytes.Buffer
 	must(t, JUnit(&b, missed, cut))
 	suites := junitShape(t, b.Bytes())
-	if len(suites) != 2 || suites[0].attr("tests") != "13" || suites[0].attr("failures") != "3" || suites[0].attr("time") != "90.000" {
+	if len(suites) != 2 || suites[0].attr("tests") != "14" || suites[0].attr("failures") != "3" || suites[0].attr("time") != "90.000" {
 		t.Fatalf("%d suites\n%s", len(suites), b.String())
 	}
 	for _, want := range []string{

@@ -27,6 +27,7 @@ func (l LedgerSummary) promises() []promise {
 		{"unlogged", "no message is confirmed that is in no log", l.Unlogged, false},
 		{"logged_twice", "no message is in the log twice", l.LoggedTwice, false},
 		{"log_gaps", "no seq is missing from the log", l.LogGaps, false},
+		{"regressed", "no device is told less than had been confirmed as delivered to it", l.Regressed, false},
 	}
 }
 
