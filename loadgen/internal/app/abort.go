@@ -71,7 +71,7 @@ func (r *runner) reading() (abort.Reading, bool) {
 	if from == 0 {
 		return abort.Reading{}, false
 	}
-	d, s := r.live.Snapshot(), r.rec.Snapshot()
+	d, s := r.figures().Snapshot(), r.rec.Snapshot()
 	return abort.Reading{At: clock.Now().Sub(from), Due: d.Offered, Done: d.Done, Failed: d.Failed, Connected: d.Connected,
 		Devices: int64(r.scenario.Population.ConnectedDevices), SendP99: s.SendP99, DeliverP99: s.DeliverP99, Late99: s.LateP99}, true
 }

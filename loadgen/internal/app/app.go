@@ -95,7 +95,7 @@ func run(ctx context.Context, p Program) (int, error) {
 	if err := checkFaults(sc, o); err != nil {
 		return ExitUsage, &exitError{ExitUsage, err}
 	}
-	if err := spare(sc, o); err != nil {
+	if err := errors.Join(spare(sc, o), checkShared(sc, o)); err != nil {
 		return ExitUsage, &exitError{ExitUsage, err}
 	}
 	if o.explain {

@@ -38,6 +38,7 @@ type options struct {
 
 	allowCommands bool
 	calibrate     calibrateFlag
+	fleet         fleetOptions
 }
 
 type optionalUint struct {
@@ -70,6 +71,8 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
   loadgen -selftest                                does this generator find what a gateway does wrong?
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
   loadgen -check -target URL[,URL] -admin URL      try a target with ten devices, and make no load
+  loadgen -scenario NAME -workers 3                share the devices among three processes
+  loadgen -worker -fleet nats://HOST:4222          be one of the workers of a run of several machines
   loadgen -cleanup NAMESPACE -admin URL            remove what a run that crashed has left on a target
   loadgen -scenario NAME -repeat 5                 how far do runs lie apart
   loadgen -scenario NAME -ab delivery.mode=push,pull
@@ -103,6 +106,7 @@ func parseFlags(p Program) (options, error) {
 	o.staging.define(fs)
 	o.series.register(fs)
 	o.outputs.define(fs)
+	o.fleet.define(fs, p)
 	err := fs.Parse(p.Args)
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)
@@ -120,6 +124,9 @@ func parseFlags(p Program) (options, error) {
 		return o, nil
 	}
 	o.targets, o.allowEnv = split(targets), split(allow)
+	if err := o.checkFleet(); err != nil || o.fleet.worker {
+		return o, err
+	}
 	if done, err := o.standalone(p, tokenFile); done {
 		return o, err
 	}

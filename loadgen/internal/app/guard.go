@@ -106,3 +106,18 @@ func (r *reached) say() string {
 	}
 	return b.String()
 }
+
+// add counts the welcomes that another process was told of.
+func (r *reached) add(by map[string]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by == nil {
+		r.by = map[string]int64{}
+	}
+	for gateway, n := range by {
+		if _, known := r.by[gateway]; !known && len(r.by) >= maxReached {
+			gateway = "(others)"
+		}
+		r.by[gateway] += n
+	}
+}

@@ -1,8 +1,10 @@
 package app
 
 import (
+	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"imbench/loadgen/internal/device"
 	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/fleet"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
@@ -22,7 +25,7 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 	m := rundir.Manifest{
 		Process: &self,
 		RunID:   r.runID, Scenario: r.scenario.Name, Started: now, Seed: r.scenario.Seed, Revision: r.program.Revision, Go: runtime.Version(),
-		Command: append([]string{"loadgen"}, r.program.Args...), Hosts: []rundir.Host{thisHost()},
+		Command: append([]string{"loadgen"}, withoutPasswords(r.program.Args)...), Hosts: append([]rundir.Host{thisHost()}, r.shared.hosts()...),
 		Target: rundir.Target{Kind: r.env.kind(), URLs: r.env.targets, Environment: r.env.info.Environment,
 			Gateways: len(r.env.targets), Revision: r.env.info.Revision},
 		Postgres: rundir.Postgres{Version: r.env.info.Postgres.Version, Settings: r.env.info.Postgres.Settings},
@@ -32,6 +35,21 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 		Model:    modelNumbers(r.scenario),
 	}
 	return m
+}
+
+// withoutPasswords are arguments as they may be kept: URLs without the passwords in them.
+func withoutPasswords(args []string) []string {
+	kept := slices.Clone(args)
+	for i, a := range kept {
+		name, value, both := strings.Cut(a, "=")
+		if !both || !strings.HasPrefix(a, "-") {
+			name, value = "", a
+		}
+		if u, err := url.Parse(value); err == nil && u.Host != "" && u.User != nil {
+			kept[i] = strings.TrimPrefix(name+"="+fleet.Redacted(value), "=")
+		}
+	}
+	return kept
 }
 
 // complete adds what only the end of the run tells.

@@ -60,6 +60,8 @@ type runner struct {
 	summary *rundir.Summary // as it was written; nil before, and if there is nothing to judge
 
 	loadFrom atomic.Int64 // clock.Time; 0 = no load now
+
+	shared fleetRun // with workers
 }
 
 // say tells a person what takes time. Standard output is kept for the result.
@@ -84,7 +86,14 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err := r.prepare(); err != nil {
 		return ExitUsage, err
 	}
-	r.calibrate(ctx)
+	err = r.gather(ctx)
+	defer r.shared.release()
+	if err != nil {
+		return r.early(ctx, err)
+	}
+	if !r.options.fleet.shared() { // it measures this process, which drives nothing then
+		r.calibrate(ctx)
+	}
 	r.env, err = openEnvironment(ctx, r.program, r.options, r.scenario)
 	defer func() {
 		if cerr := r.env.close(); cerr != nil && err == nil {
@@ -130,7 +139,7 @@ func (r *runner) prepare() error {
 	if n := r.expectedMessages(); n > 1e6 {
 		r.say("planning about %.1f million messages", n/1e6)
 	}
-	if err := driver.CheckFiles(r.scenario.Population.ConnectedDevices); err != nil {
+	if err := driver.CheckFiles(r.ownFiles()); err != nil {
 		return &exitError{ExitUsage, err}
 	}
 	r.predictions, r.expected, err = predict(r.scenario, r.pop, r.plan)
@@ -243,14 +252,14 @@ func (r *runner) event(kind, name, detail string) {
 // drive runs the load with everything that watches it, and finishes the run directory.
 func (r *runner) drive(ctx context.Context) (int, error) {
 	limit := sendLimit(r.scenario.Criteria)
-	r.rec = record.New(record.Config{Out: r.out, LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)),
+	r.rec = record.New(r.shared.record(record.Config{Out: r.out, LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)),
 		Live:   r.live.Totals,
 		Unread: r.hands.Unread, Sockets: r.scenario.Population.ConnectedDevices,
 		Processes: append([]record.Process{{Role: "loadgen", PID: os.Getpid()}}, r.env.processes()...),
-		Scrapes:   r.env.scrapes(), Via: r.env.via})
-	r.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads})
+		Scrapes:   r.env.scrapes(), Via: r.env.via}))
+	r.ledger = ledger.New(r.pop, r.ledgerConfig())
 	r.status = newStatus(r.program.Stderr, r.program.Env, r.scenario.Population.ConnectedDevices, float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate))
-	r.status.live, r.status.rec = &r.live, r.rec
+	r.status.live, r.status.rec = r.figures(), r.rec
 	stopMetrics, err := r.serveMetrics()
 	if err != nil {
 		return ExitError, r.abandon(ctx, err)
@@ -266,6 +275,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 	go func() { r.status.run(watch); watched <- nil }()
 	go func() {
 		err := r.rec.Run(watch)
+		r.shared.recorded()
 		if err != nil {
 			lost(fmt.Errorf("%w", err)) // a full disk ends the load: what cannot be kept need not be measured
 		}
@@ -276,7 +286,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 	if err != nil {
 		lost(err)
 	}
-	result, err := driver.Run(load, r.driverConfig())
+	result, err := r.driveDevices(load)
 	stopProfile()
 	if cause := context.Cause(load); load.Err() != nil && cause != context.Canceled {
 		err = cause // the stack or the disk went away; that is why the driver ended
@@ -354,7 +364,7 @@ func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	if r.faults != nil {
 		r.faults.phase(p, at)
 	}
-	if p == driver.Warmup && r.env.stack == nil {
+	if p == driver.Warmup && r.env.stack == nil && r.shared.fleet == nil {
 		r.say("%s", r.reach.say())
 	}
 	r.status.enter(p, length)
@@ -386,11 +396,12 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	r.tellCalibration(&s)
 	r.askPrometheus(ctx, &s)
 	s.Notes = append(s.Notes, led.Notes...)
+	r.shared.tell(&s)
 	var early *ended
 	if errors.As(runErr, &early) {
 		runErr = nil
 	}
-	judge(&s, r.scenario.Criteria, outcome{err: runErr, early: early, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, sendLimitMS: sendLimit(r.scenario.Criteria)})
+	judge(&s, r.scenario.Criteria, outcome{err: runErr, early: early, interrupted: result.Interrupted && runErr == nil, settled: result.Settled, lost: r.shared.lost, sendLimitMS: sendLimit(r.scenario.Criteria)})
 	code := exitCode(s.Verdict)
 	if s.Verdict == rundir.Error {
 		code = errorExit(runErr)

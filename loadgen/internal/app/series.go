@@ -61,7 +61,7 @@ func (c *campaign) begin(kind, file string, doc func() any, text func(io.Writer,
 		return fail(ExitError, "the directory of the series: %w", err)
 	}
 	c.head = rundir.SeriesHead{Format: rundir.SeriesFormat, Kind: kind, Scenario: c.base.Name, Started: now, Revision: c.program.Revision,
-		Command: append([]string{"loadgen"}, c.program.Args...)}
+		Command: append([]string{"loadgen"}, withoutPasswords(c.program.Args)...)}
 	c.file, c.doc, c.text = file, doc, text
 	return c.save()
 }
@@ -109,7 +109,7 @@ func (c *campaign) vary(o options, set ...string) (*scenario.Scenario, error) {
 	if err != nil {
 		return nil, &exitError{ExitUsage, err}
 	}
-	return sc, checkUsage(errors.Join(checkFaults(sc, o), spare(sc, o)))
+	return sc, checkUsage(errors.Join(checkFaults(sc, o), spare(sc, o), checkShared(sc, o)))
 }
 
 func checkUsage(err error) error {

@@ -80,7 +80,7 @@ func (o *options) checkStaging() error {
 	if s.owner == "" || len(s.owner) > 200 {
 		return errors.New("-owner must be 1 to 200 bytes: who created the population")
 	}
-	if len(o.targets) == 0 && s.cleanup == "" && s.reach.Set() {
+	if len(o.targets) == 0 && s.cleanup == "" && !o.fleet.worker && s.reach.Set() {
 		return errors.New("-ca, -cert, -key, -server-name and -header go with -target: the embedded stack is reached without")
 	}
 	if err := s.prom.check(); err != nil {
@@ -122,6 +122,8 @@ func (o *options) command() func(ctx context.Context, p Program, o options) (int
 	switch {
 	case o.staging.check:
 		return check
+	case o.fleet.worker:
+		return worker
 	case o.staging.stop != "":
 		return stop
 	case o.staging.cleanup != "":

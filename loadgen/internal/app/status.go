@@ -31,7 +31,7 @@ type status struct {
 	dumb     bool           // a terminal that knows no control sequences
 	devices  int
 	rate     float64 // offered by the scenario, messages/s
-	live     *driver.Counters
+	live     interface{ Snapshot() driver.Snapshot }
 	rec      *record.Recorder
 
 	mu    sync.Mutex

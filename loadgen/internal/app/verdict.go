@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"imbench/loadgen/internal/fleet"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
@@ -14,7 +15,8 @@ type outcome struct {
 	early       *ended // ended on purpose; nil = not
 	interrupted bool
 	settled     bool
-	sendLimitMS float64 // the send criterion that lateness is judged by; 0 = none
+	lost        *fleet.LostError // a worker
+	sendLimitMS float64          // the send criterion that lateness is judged by; 0 = none
 }
 
 // judge fills in criteria, verdict and reasons: error, broken, interrupted, invalid, missed, passed — the first that
@@ -51,6 +53,9 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(o.early.verdict, "%s", o.early.why)
 	} else if o.interrupted {
 		why(rundir.Interrupted, "the run was interrupted; what was measured up to then is kept")
+	}
+	if o.lost != nil {
+		why(rundir.Invalid, "%v; what it measured since is missing, and the load was not the one that was planned", o.lost)
 	}
 	if s.Generator.Dropped > 0 {
 		why(rundir.Invalid, "the generator dropped %d samples: what was measured is not all that happened", s.Generator.Dropped)

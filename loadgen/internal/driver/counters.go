@@ -31,6 +31,13 @@ type Snapshot struct {
 	LateMax    time.Duration // largest start − intended so far
 }
 
+// Plus adds up the figures of two parts of a run.
+func (s Snapshot) Plus(o Snapshot) Snapshot {
+	return Snapshot{Connected: s.Connected + o.Connected, Ready: s.Ready + o.Ready, Offered: s.Offered + o.Offered, Started: s.Started + o.Started,
+		Done: s.Done + o.Done, Failed: s.Failed + o.Failed, InFlight: s.InFlight + o.InFlight, Reconnects: s.Reconnects + o.Reconnects,
+		LateMax: max(s.LateMax, o.LateMax)}
+}
+
 // Snapshot reads the counters.
 func (c *Counters) Snapshot() Snapshot {
 	d := &c.device

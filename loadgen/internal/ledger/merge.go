@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 )
 
 // merge adds one conversation of a part.
@@ -117,5 +118,15 @@ func (l *Ledger) disagree(w *conv, sh *shard, ci int32, seq int64, e entry) {
 		}
 		e.device = p.device
 		l.dispute(sh, ci, seq, e)
+	}
+}
+
+// Forget takes devices out of the ledger of which nothing is known: nothing is expected of them. It belongs to the owner of
+// Import, and comes behind it.
+func (l *Ledger) Forget(device func(int32) bool) {
+	for i := range l.convs {
+		c, sh, _ := l.lock(int32(i))
+		c.pairs = slices.DeleteFunc(c.pairs, func(p pair) bool { return device(p.device) })
+		sh.mu.Unlock()
 	}
 }
