@@ -60,7 +60,11 @@ func honest(rng *rand.Rand, pop *population.Population, messages int) *stream {
 	for c := range pop.Convs {
 		s.tail[int32(c)] = int64(len(pop.Convs[c].Members))
 	}
-	for len(s.log) < messages {
+	talk := false // someone can
+	for c := range pop.Convs {
+		talk = talk || len(online(pop, int32(c))) > 0
+	}
+	for talk && len(s.log) < messages {
 		s.block(rng, min(50, messages-len(s.log)))
 	}
 	return s
