@@ -195,6 +195,12 @@ func (s *share) config() driver.Config {
 	c := r.driverConfig()
 	c.Sink = sample.Tee{s.rec, s.ledger}
 	c.Arrivals = func() population.Arrivals { return population.Only(r.plan.Arrivals(), r.pop) }
+	c.Churn = func() population.Arrivals {
+		if churn := r.plan.Churn(); churn != nil {
+			return population.Only(churn, r.pop)
+		}
+		return nil
+	}
 	c.ConnectRate /= float64(s.job.Workers)
 	c.Ahead = s.job.Ahead
 	c.OnPhase = func(p driver.Phase, at clock.Time) {
