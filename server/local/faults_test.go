@@ -19,6 +19,10 @@ func TestGatewayEndsAndComesBack(t *testing.T) {
 	cfg.LogDir = t.TempDir()
 	s := start(t, cfg)
 	before := s.Processes()[0].PID
+	first, err := get(t, s.AdminURLs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.StartGateway(t.Context(), 0); !errors.Is(err, ErrRunning) {
 		t.Errorf("a running gateway was started: %v", err)
 	}
@@ -40,7 +44,7 @@ func TestGatewayEndsAndComesBack(t *testing.T) {
 		if err := s.StartGateway(t.Context(), 0); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got, err := get(t, s.AdminURLs[0]); err != nil || got["id"] != "g1" {
+		if got, err := get(t, s.AdminURLs[0]); err != nil || got["id"] != first["id"] {
 			t.Errorf("%s: after its return it says %v, %v", name, got, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,7 +150,7 @@ func TestGatewaysAreGivenWhatTheyNeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := fmt.Sprintf("g%d", i%2+1); got["id"] != want || got["environment"] != "embedded" || got["db"] != s.DatabaseURL || got["token"] != s.AdminToken {
+		if want := regexp.MustCompile(fmt.Sprintf("^g[0-9a-f]{8}-%d$", i%2+1)); !want.MatchString(got["id"]) || got["environment"] != "embedded" || got["db"] != s.DatabaseURL || got["token"] != s.AdminToken {
 			t.Errorf("%s is given %v", url, got)
 		}
 		if key, err := hex.DecodeString(got["key"]); err != nil || len(key) != 32 {

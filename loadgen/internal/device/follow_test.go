@@ -1,6 +1,7 @@
 package device
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,26 +90,28 @@ func TestWentBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 1, "push")
 		w.cfg.AckEvery = 1
-		back := int64(0)
+		var back atomic.Int64
 		w.gate.Tamper.Acked = func(_, _ string, before, now int64) int64 {
-			if back > 0 {
-				return before - back
+			if n := back.Load(); n > 0 {
+				return before - n
 			}
 			return now
 		}
+		var lose atomic.Bool
+		w.gate.DropReply = func(ty wire.Type, _ int) bool { return ty == wire.TAcked && lose.Load() }
 		w.start()
 		w.post("t-g0")
 		w.wait(time.Second)
 		if n := w.sink.wentBack(); len(n) != 0 {
 			t.Fatalf("without cause: %+v", n)
 		}
-		back = 1
+		back.Store(1)
 		w.post("t-g0")
 		w.wait(time.Second)
 		if n := w.sink.wentBack(); len(n) != 1 || n[0].Seq != 1 || n[0].Events != 1 || n[0].Conv != 0 || n[0].Device != 0 {
 			t.Fatalf("after a reply: %+v", n)
 		}
-		back = 0
+		back.Store(0)
 		w.post("t-g0")
 		w.wait(time.Second)
 		w.gate.SetAcked("t-g0", "t-u0-d1", 2)
@@ -118,12 +121,11 @@ func TestWentBack(t *testing.T) {
 			t.Fatalf("after the list: %+v", n)
 		}
 		w.settled()
-		dropped := false
-		w.gate.DropReply = func(ty wire.Type, _ int) bool { return ty == wire.TAcked && !dropped }
+		lose.Store(true)
 		w.post("t-g0")
 		w.wait(20 * time.Second)
-		dropped = true // the next reply is for an ack after one that was given up
-		back = 3
+		lose.Store(false) // the next reply is for an ack after one that was given up
+		back.Store(3)
 		w.wait(20 * time.Second)
 		if n := w.sink.wentBack(); len(n) != 2 {
 			t.Fatalf("what may be an old ack's reply was taken for a new one's: %+v", n)

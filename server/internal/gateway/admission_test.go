@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,15 @@ func TestStormIsAdmittedAtTheRate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := newAdmission(100)
 			begun, waits := time.Now(), map[time.Duration]bool{}
+			var mu sync.Mutex // guards in
 			var in int
 			for i := range 1000 {
 				who := claimant{"u", fmt.Sprint(i)}
 				wait := a.ask(who)
 				if wait == 0 {
+					mu.Lock()
 					in++
+					mu.Unlock()
 					continue
 				}
 				if waits[wait] {
@@ -34,14 +38,20 @@ func TestStormIsAdmittedAtTheRate(t *testing.T) {
 						}
 						time.Sleep(wait)
 					}
+					mu.Lock()
+					defer mu.Unlock()
 					in++
 				}()
 			}
+			mu.Lock()
 			if in != 10 || a.waiting() != 990 {
 				t.Errorf("%d were let in at once, %d wait; want the burst of 10, 990", in, a.waiting())
 			}
+			mu.Unlock()
 			time.Sleep(9900*time.Millisecond + late)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if in != 1000 || a.waiting() != 0 {
 				t.Errorf("%d were in after %v, %d wait; want all", in, time.Since(begun), a.waiting())
 			}

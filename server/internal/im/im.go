@@ -80,8 +80,7 @@ type AckReq struct {
 	Seq   int64
 	Epoch int32 // 0 = not stated
 	// Told vouches that whoever asks has itself told this device, in this installation and in the stated epoch, of a head
-	// of the conversation that is not before Seq: then neither is looked up again. An epoch that rose since may not be
-	// noticed; the acknowledgement then counts in the old one.
+	// of the conversation that is not before Seq: then neither is looked up again.
 	Told bool
 }
 

@@ -114,7 +114,8 @@ type Upkeep interface {
 	// removed, as whole prefixes (L2): min_seq rises, and tombstones keep the request keys for keep. It never waits for a
 	// conversation that is locked elsewhere: the next round finds it again.
 	Retain(ctx context.Context, limit int, keep time.Duration) (RetentionReport, error)
-	// RaiseEpoch begins a new epoch of a conversation's log, as after a rebuild, and returns it. Errors: ErrNotMember, ErrBusy.
+	// RaiseEpoch begins a new epoch of a conversation's log, as after a rebuild, and returns it. Delivered cursors begin anew.
+	// Errors: ErrNotMember, ErrBusy.
 	RaiseEpoch(ctx context.Context, conv string) (int32, error)
 	// RaiseAllEpochs does it for all conversations, as after a restore of the database from a backup (L3), in bounded
 	// steps; progress is called after each with the conversations done so far. Interrupted, it may be begun again.

@@ -28,6 +28,12 @@ UPDATE read_positions p
 SET read_seq = LEAST(p.read_seq, $2), own_seq = coalesce((SELECT o.seq FROM own o WHERE o.user_id = p.user_id), p.own_seq)
 WHERE p.conv_id = $1 AND (p.read_seq > $2 OR p.user_id IN (SELECT user_id FROM lost))`
 
+// What was acknowledged was of the log before. A gateway that still vouches for it finds nothing to move (im.AckReq.Told), and
+// so learns of the new epoch. The locks are taken in the order of acknowledgements.
+const forgetCursorsSQL = `
+WITH old AS MATERIALIZED (SELECT device_id FROM device_cursors WHERE conv_id = $1 ORDER BY device_id FOR UPDATE)
+DELETE FROM device_cursors d USING old WHERE d.conv_id = $1 AND d.device_id = old.device_id`
+
 // RaiseEpoch begins a new epoch of a conversation's log, and has users' positions fit the log as it now is; see im.Upkeep.
 // Errors also: im.ErrBusy (lock timeout).
 func (s *Store) RaiseEpoch(ctx context.Context, conv string) (epoch int32, err error) {
@@ -40,7 +46,10 @@ func (s *Store) RaiseEpoch(ctx context.Context, conv string) (epoch int32, err e
 			return err
 		}
 		// Under the lock, and a statement of its own: its snapshot has what whoever held the lock before committed.
-		_, err := tx.Exec(ctx, lowerPositionsSQL, conv, head)
+		if _, err := tx.Exec(ctx, lowerPositionsSQL, conv, head); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, forgetCursorsSQL, conv)
 		return err
 	})
 	if err == pgx.ErrNoRows {

@@ -114,6 +114,7 @@ func (s *Store) RaiseEpoch(ctx context.Context, id string) (int32, error) {
 		return 0, im.ErrNotMember
 	}
 	c.epoch++
+	clear(c.cursors)
 	return c.epoch, nil
 }
 
