@@ -8,6 +8,7 @@ import (
 
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/record"
 	"imbench/loadgen/internal/sample"
 	"imbench/model/capacity"
@@ -87,7 +88,7 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 		case capacity.Messages:
 		case capacity.Deliveries: // with faults, what was applied by whichever way
 			if measured.AppliedPerMessage > 0 {
-				s.Predictions[i] = p.WithMeasured(measured.AppliedPerMessage)
+				s.Predictions[i] = appliedInstead(p, r.expected, measured.AppliedPerMessage)
 			}
 		default:
 			p.Error, p.PlanError, p.Note = nil, nil, "not compared ("+what+")"
@@ -95,4 +96,17 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 		}
 	}
 	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: the "+what+" of this run turns pushes into syncs, which neither model nor plan foresees")
+}
+
+// appliedInstead compares what was applied a message with what the plan has it applied by. Where hints bring a part of it,
+// the model, which counts event frames, says nothing of that.
+func appliedInstead(p rundir.Prediction, e population.Expected, applied float64) rundir.Prediction {
+	pushed := e.Figures[capacity.Deliveries]
+	p.Planned = &e.Due
+	p = p.WithMeasured(applied)
+	if e.Due != pushed {
+		p.NotPredicted, p.Predicted, p.Low, p.High, p.Error = true, 0, 0, 0, nil
+		p.Note = "with faults or churn: events applied a message, by push or by sync after a hint"
+	}
+	return p
 }

@@ -15,6 +15,8 @@ type Expected struct {
 	Figures map[string]float64
 	// Window and Total are the messages of the measured window and of the whole plan.
 	Window, Total int64
+	// Due is how many devices apply a message of the window, by push or by a sync after a hint, its sender's apart.
+	Due float64
 }
 
 // Timing is what passes in a run between cause and effect, on average; Expect adds it to the plan's instants. In the zero
@@ -75,6 +77,7 @@ type forecast struct {
 // tally is what was counted for the window. What may differ between phases is counted in each.
 type tally struct {
 	messages, pushes, discarded, pushBytes, sentBytes int64 // once
+	hinted                                            int64 // once: deliveries to devices that read what they are hinted at
 	hints, syncs, acks, applied, replyBytes           int64 // once in every phase
 }
 
@@ -175,6 +178,9 @@ func (f *forecast) push(t *talk, p *pair, item entry, frame int) {
 
 // announce holds a hint for a device that pulls.
 func (f *forecast) announce(t *talk, p *pair, item entry) {
+	if p.reads && f.counts(item.at) {
+		f.count.hinted++
+	}
 	if above := f.plan.s.Delivery.OpenOnlyAbove; above > 0 && len(f.plan.pop.Convs[t.conv].Members) > above && !p.reads {
 		return // only those who read have it open
 	}
@@ -196,7 +202,7 @@ func (f *forecast) result(total int64) Expected {
 		}
 		return float64(a) / float64(b)
 	}
-	return Expected{Window: c.messages, Total: total, Figures: map[string]float64{
+	return Expected{Window: c.messages, Total: total, Due: ratio(c.pushes+c.hinted, c.messages), Figures: map[string]float64{
 		capacity.Messages:        rate(c.messages),
 		capacity.PushFrames:      rate(c.pushes),
 		capacity.DiscardedFrames: rate(c.discarded),

@@ -52,6 +52,9 @@ func TestExpectCountsAsBruteForceDoes(t *testing.T) {
 		if got.Window != want.Window || got.Total != want.Total {
 			t.Fatalf("%d of %d messages, want %d of %d", got.Window, got.Total, want.Window, want.Total)
 		}
+		if math.Abs(got.Due-want.Due) > 1e-9*(1+want.Due) {
+			t.Fatalf("%v deliveries due a message, want %v", got.Due, want.Due)
+		}
 		for name, w := range want.Figures {
 			if g := got.Figures[name]; math.Abs(g-w) > 1e-9*(1+w) {
 				t.Fatalf("%s: %v, want %v", name, g, w)
@@ -111,7 +114,7 @@ func bruteForce(p *Plan, ridBytes int, timing Timing) Expected {
 		}
 		return a / b
 	}
-	return Expected{Total: total, Window: window, Figures: map[string]float64{
+	return Expected{Total: total, Window: window, Due: ratio(n["due"], n["sent"]), Figures: map[string]float64{
 		capacity.Messages: per(n["sent"]), capacity.EventRows: per(n["sent"]), capacity.PushFrames: per(n["event"]),
 		capacity.DiscardedFrames: per(n["lost"]), capacity.HintFrames: per(n["hint"]), capacity.SyncFrames: per(n["synced"]),
 		capacity.AckFrames: per(n["acked"]), capacity.CursorRows: per(n["acked"]),
@@ -175,6 +178,9 @@ func (b *brute) pair(conv, device int32, log []message, offset time.Duration) {
 	apply := func(m message, now time.Duration) {
 		if b.within(m.At) {
 			b.n["applied"] += b.share
+			if m.Device != device {
+				b.n["due"] += b.share
+			}
 		}
 		last = m
 		if unacked = append(unacked, m); len(unacked) == 1 {
