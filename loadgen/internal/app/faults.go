@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"imbench/loadgen/internal/child"
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/scenario"
 )
@@ -241,7 +241,7 @@ func shell(ctx context.Context, env []string, line string) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all that it started ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second
-	var out tail
+	out := child.Tail{Most: commandTail}
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	if ctx.Err() != nil {
@@ -251,20 +251,6 @@ func shell(ctx context.Context, env []string, line string) (string, error) {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return out.String(), err
-}
-
-// tail keeps the end of what is written to it.
-type tail struct{ b []byte }
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.b = append(t.b, p[max(0, len(p)-commandTail):]...)
-	t.b = t.b[max(0, len(t.b)-commandTail):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	return strings.Join(strings.Fields(string(bytes.ToValidUTF8(t.b, nil))), " ")
 }
 
 // pause waits, or gives the context's error.

@@ -265,8 +265,7 @@ func (f *fleetRun) merged(ctx context.Context) driver.Result {
 
 // before says whether a run that ended in phase a got less far than one that ended in b.
 func before(a, b driver.Phase) bool {
-	order := []driver.Phase{driver.Connect, driver.Warmup, driver.Measure, driver.Cooldown, driver.Settle, driver.Close, driver.Finished}
-	return slices.Index(order, a) < slices.Index(order, b)
+	return slices.Index(driver.Phases, a) < slices.Index(driver.Phases, b)
 }
 
 // recorded says that the recorder takes no more ticks.

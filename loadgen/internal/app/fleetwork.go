@@ -61,14 +61,9 @@ func (w *fleetWorker) say(format string, args ...any) {
 
 // work drives a worker's share of a run and hands over what it saw.
 func (w *fleetWorker) work(load context.Context, body []byte, s *fleet.Session) error {
-	defer context.AfterFunc(load, func() {
-		if errors.Is(context.Cause(load), fleet.ErrCoordinatorGone) {
-			time.AfterFunc(orphanLimit, func() {
-				w.say("loadgen: the coordinator is gone, and the load did not end in time")
-				os.Exit(ExitTarget)
-			})
-		}
-	})()
+	ended := make(chan struct{})
+	defer close(ended)
+	defer context.AfterFunc(load, func() { w.endOrphan(load, ended) })()
 	var job fleetJob
 	if err := decodeGob(body, &job); err != nil {
 		return fmt.Errorf("a job that cannot be read: %w", err)
@@ -103,6 +98,21 @@ func (w *fleetWorker) work(load context.Context, body []byte, s *fleet.Session) 
 	}
 	w.say("%s: ended in phase %s", job.Name, result.Ended)
 	return w.result(s, result, r, err)
+}
+
+// endOrphan ends the process if its coordinator is gone and the load does not end in time.
+func (w *fleetWorker) endOrphan(load context.Context, ended <-chan struct{}) {
+	if !errors.Is(context.Cause(load), fleet.ErrCoordinatorGone) {
+		return
+	}
+	late := time.NewTimer(orphanLimit)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+		w.say("loadgen: the coordinator is gone, and the load did not end in time")
+		os.Exit(ExitTarget)
+	}
 }
 
 // result hands over how the share ended. r is nil if there was none.

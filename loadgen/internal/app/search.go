@@ -220,8 +220,7 @@ func (c *campaign) ceiling(a search.Answer, highest float64) string {
 	return " -search-highest asked for no more."
 }
 
-// answerText is the answer in words;
-// ceiling says why nothing higher was tried, if nothing failed.
+// answerText is the answer in words; ceiling says why nothing higher was tried, if nothing failed.
 func answerText(a rundir.SearchAnswer, at *rundir.Probe, base float64, ceiling string) string {
 	name := func(m, rate float64) string {
 		return fmt.Sprintf("%.4g messages/s (%.3f × the scenario's %.4g/s)", rate, m, base)

@@ -163,7 +163,7 @@ func (c *campaign) one(ctx context.Context, o options, sc *scenario.Scenario, se
 		x.Run = filepath.Base(r.dir)
 	}
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || code == ExitInterrupted): // Ctrl-C, or loadgen -stop before the load
 		x.Verdict, x.Reasons = rundir.Interrupted, []string{err.Error()}
 	case err != nil:
 		x.Reasons = []string{err.Error()}

@@ -14,7 +14,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +25,8 @@ const env = "IMBENCH_CHILD"
 const (
 	startLimit = 10 * time.Second // for the first line
 	endLimit   = 5 * time.Second  // from the end of its input to the child's
-	maxLine    = 1 << 20
+	maxLine    = 1 << 20          // bytes
+	maxSaid    = 1 << 10          // bytes of its standard error that are kept
 )
 
 // Program is what a child runs: it reads lines from in until that ends, and answers on out.
@@ -51,7 +51,7 @@ type Process struct {
 	role  string
 	cmd   *exec.Cmd
 	in    io.WriteCloser
-	said  lastWords
+	said  Tail
 	ended chan struct{}
 
 	mu  sync.Mutex
@@ -64,7 +64,7 @@ func Start(ctx context.Context, role string, ready any, args ...string) (*Proces
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", role, err)
 	}
-	p := &Process{role: role, cmd: exec.Command(exe, args...), ended: make(chan struct{})}
+	p := &Process{role: role, cmd: exec.Command(exe, args...), said: Tail{Most: maxSaid}, ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env+"="+role)
 	p.cmd.Stderr = &p.said
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the parent, which ends its children in order
@@ -148,26 +148,4 @@ func (p *Process) Close() {
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	}
-}
-
-// lastWords keeps the end of what a child says.
-type lastWords struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-// Write implements io.Writer.
-func (l *lastWords) Write(p []byte) (int, error) {
-	const most = 1 << 10
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.b = append(l.b, p[max(0, len(p)-most):]...)
-	l.b = l.b[max(0, len(l.b)-most):]
-	return len(p), nil
-}
-
-func (l *lastWords) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(string(l.b))
 }

@@ -33,6 +33,9 @@ const (
 	Finished Phase = "finished"
 )
 
+// Phases are all of them, in order.
+var Phases = []Phase{Connect, Warmup, Measure, Cooldown, Settle, Close, Finished}
+
 // Config is one run. All fields without "default" must be set.
 type Config struct {
 	Wire       protocol.Wire

@@ -1,16 +1,15 @@
 package fleet
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	helper "imbench/loadgen/internal/child"
 )
 
 // childEnv tells a worker that it is a child: when its standard input ends, its coordinator is gone.
@@ -26,7 +25,7 @@ const (
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
-	said  tail
+	said  helper.Tail
 	ended chan struct{}
 	err   error // after ended
 }
@@ -34,7 +33,7 @@ type child struct {
 // startChild starts a worker outside the terminal's process group: Ctrl-C is the coordinator's business, which then ends its
 // workers in order. When the coordinator is gone, however it ended, the child sees its standard input end.
 func startChild(cmd *exec.Cmd, exits chan<- *child) (*child, error) {
-	c := &child{cmd: cmd, ended: make(chan struct{})}
+	c := &child{cmd: cmd, said: helper.Tail{Most: childTail}, ended: make(chan struct{})}
 	cmd.Env = append(cmd.Env, childEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout, cmd.Stderr = io.Discard, &c.said
@@ -75,27 +74,6 @@ func (c *child) end() {
 		_ = c.cmd.Process.Kill()
 		<-c.ended
 	}
-}
-
-// tail keeps the end of what is written to it. It is safe for concurrent use.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p[max(0, len(p)-childTail):]...)
-	t.b = t.b[max(0, len(t.b)-childTail):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(strings.Fields(string(bytes.ToValidUTF8(t.b, nil))), " ")
 }
 
 // WatchParent ends a child's context when its coordinator is gone, and the process if that takes longer than limit. In a

@@ -38,9 +38,6 @@ type Part struct {
 	Body   []byte
 }
 
-// phases in their order.
-var phases = []driver.Phase{driver.Connect, driver.Warmup, driver.Measure, driver.Cooldown, driver.Settle, driver.Close, driver.Finished}
-
 // run is one run under way; it belongs to the goroutine of Run, but for what is said otherwise.
 type run struct {
 	f       *Fleet
@@ -230,7 +227,7 @@ func (r *run) tell(kind string, body []byte) {
 		select {
 		case w.out <- message{kind, body}:
 		default: // it has not taken the last eight
-			go r.f.lose(w.member, "it takes no messages")
+			r.f.lose(w.member, "it takes no messages")
 		}
 	}
 }
@@ -306,9 +303,9 @@ type phaseMessage struct {
 }
 
 func (r *run) enter(w *worker, p phaseMessage) {
-	w.phase = max(w.phase, slices.Index(phases, p.Phase))
+	w.phase = max(w.phase, slices.Index(driver.Phases, p.Phase))
 	reached := w.phase
-	if afterSettle := slices.Index(phases, driver.Close); reached >= afterSettle {
+	if afterSettle := slices.Index(driver.Phases, driver.Close); reached >= afterSettle {
 		for _, other := range r.workers {
 			if !other.done {
 				reached = min(reached, max(other.phase, afterSettle-1))
@@ -317,7 +314,7 @@ func (r *run) enter(w *worker, p phaseMessage) {
 	}
 	if reached > r.phase {
 		r.phase = reached
-		r.sink.Phase(phases[reached], p.At)
+		r.sink.Phase(driver.Phases[reached], p.At)
 	}
 }
 
