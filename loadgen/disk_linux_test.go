@@ -12,6 +12,7 @@ import (
 // A disk that becomes full in mid-run ends the load with a sentence that names the file; what was written before can be
 // read, and the run has no verdict.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := t.TempDir()
 	if err := syscall.Mount("none", disk, "tmpfs", 0, "size=160k"); err != nil {
 		t.Skipf("a small disk needs more rights than this user has: %v", err)

@@ -32,6 +32,7 @@ var aboveThePlan = map[string]float64{"messages": 0.001, "deliveries_per_message
 // Each shipped scenario with faults runs through on the real stack: every fault is done, what it took away comes back, and
 // nobody misses anything. Criteria are for machines with nothing else to do.
 func TestShippedFaults(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		set  []string
 		away int64 // at least
@@ -114,6 +115,7 @@ func hasEvent(t *testing.T, dir, text string) bool {
 
 // Faults excuse nothing: a database that forgets a confirmed message in the middle of one breaks the run.
 func TestFaultsDoNotHideALoss(t *testing.T) {
+	t.Parallel()
 	stack, err := local.Start(t.Context(), local.Config{Gateways: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -148,6 +150,7 @@ func TestFaultsDoNotHideALoss(t *testing.T) {
 
 // A gateway that stays away does not keep the log from being compared, and a command is run with what it needs to know.
 func TestGatewayThatStaysAway(t *testing.T) {
+	t.Parallel()
 	out := t.TempDir() + "/said"
 	r := start(t, strings.Replace(tiny, "phases:", "faults:\n  - {at: 200ms, do: kill-gateway, gateway: 1}\n  - {at: 300ms, do: command, command: 'echo $IMBENCH_RUN $IMBENCH_TARGETS > "+out+"'}\nphases:", 1))
 	code := r.wait()
@@ -163,6 +166,7 @@ func TestGatewayThatStaysAway(t *testing.T) {
 
 // Ctrl-C ends a fault that is under way, and leaves nothing running.
 func TestCtrlCInAFault(t *testing.T) {
+	t.Parallel()
 	r := start(t, strings.Replace(strings.Replace(tiny, "measure: 2s", "measure: 10m", 1), "phases:",
 		"faults:\n  - {at: 100ms, do: crash-database, restart_after: 5m}\n  - {at: 100ms, do: kill-gateway, gateway: 1, restart_after: 5m}\n  - {at: 200ms, do: command, command: 'echo here >&2; sleep 50'}\nphases:", 1))
 	r.until(`"phase":"measure"`)
@@ -185,6 +189,7 @@ func TestCtrlCInAFault(t *testing.T) {
 
 // A network that delays, drops and throttles loses nothing for good, and its process is watched as the others are.
 func TestNetworkFaults(t *testing.T) {
+	t.Parallel()
 	r := start(t, strings.Replace(tiny, "phases:", `faults:
   - {at: 0s, do: delay-network, latency: 40ms, jitter: 20ms, share: 0.5, for: 1500ms}
   - {at: 200ms, do: throttle-network, throughput: 20000, gateway: 1, for: 500ms}

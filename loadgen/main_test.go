@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"net/http"
@@ -29,6 +30,13 @@ func TestMain(m *testing.M) {
 	local.Child()
 	if os.Getenv(asLoadgen) != "" {
 		main()
+	}
+	flag.Parse()
+	if flag.Lookup("test.parallel").DefValue == flag.Lookup("test.parallel").Value.String() {
+		// These tests wait for runs of some seconds, of which each takes a small part of a core.
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
 	}
 	os.Exit(m.Run())
 }
@@ -219,6 +227,7 @@ func TestARunPassesAndItsCountsAreThePlans(t *testing.T) {
 }
 
 func TestCtrlCKeepsWhatThereIs(t *testing.T) {
+	t.Parallel()
 	long := strings.Replace(tiny, "measure: 2s", "measure: 10m", 1)
 	for _, c := range []struct{ phase, text string }{
 		{"provisioning", "creating 60 users"},
@@ -276,6 +285,7 @@ func onlyRun(t *testing.T, out string) string {
 }
 
 func TestDatabaseGoneInMidRun(t *testing.T) {
+	t.Parallel()
 	r := start(t, strings.Replace(tiny, "measure: 2s", "measure: 10m", 1))
 	r.until(`"phase":"measure"`)
 	children := stackProcesses(t, r.cmd.Process.Pid)

@@ -49,6 +49,7 @@ func manifest(t *testing.T, dir, name string, want rundir.Verdict) rundir.Manife
 }
 
 func TestSeries(t *testing.T) {
+	t.Parallel()
 	t.Run("repeat", func(t *testing.T) {
 		t.Parallel()
 		r := start(t, brief, "-repeat", "2", "-seed", "5")

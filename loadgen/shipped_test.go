@@ -44,6 +44,7 @@ var dryRuns = map[string][][]string{
 // Every shipped scenario runs through on real gateways, and does what its plan says. Criteria are for machines with
 // nothing else to do.
 func TestShippedDryRuns(t *testing.T) {
+	t.Parallel()
 	for _, name := range scenario.Names() {
 		sc, err := scenario.Load(name)
 		if err != nil {
@@ -117,6 +118,7 @@ func dryRun(t *testing.T, yaml string, args ...string) rundir.Summary {
 // The shortest run with hardly any load ends in order: nothing was sent, so that the criterion has no data and is missed, and
 // the summary is whole.
 func TestShortestRun(t *testing.T) {
+	t.Parallel()
 	r := start(t, tiny, "-set", "load.group_rate=1e-6/s", "-set", "load.direct_rate=0", "-set", "phases.warmup=0s", "-set", "phases.measure=200ms", "-set", "phases.tail=0s")
 	code := r.wait()
 	s, _ := r.summary()
@@ -130,6 +132,7 @@ func TestShortestRun(t *testing.T) {
 
 // The example of scenarios/README.md runs as it stands, and passes or misses on latency alone.
 func TestReadmeExample(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../scenarios/README.md")
 	if err != nil {
 		t.Fatal(err)

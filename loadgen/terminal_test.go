@@ -82,6 +82,7 @@ func (r *onTerminal) until(t *testing.T, text string) {
 
 // On a terminal there is a live view; Ctrl-C, typed, takes it away and the result stands below what was said before.
 func TestLiveView(t *testing.T) {
+	t.Parallel()
 	r := startOnTerminal(t, strings.Replace(tiny, "measure: 2s", "measure: 10m", 1), "NO_COLOR=1")
 	r.until(t, "deliver p50")
 	r.until(t, "postgres ")
@@ -108,6 +109,7 @@ func TestLiveView(t *testing.T) {
 
 // A terminal that knows no control sequences gets none.
 func TestDumbTerminal(t *testing.T) {
+	t.Parallel()
 	r := startOnTerminal(t, strings.Replace(tiny, "measure: 2s", "measure: 6s", 1), "TERM=dumb")
 	<-r.done
 	_ = r.cmd.Wait()
