@@ -6,7 +6,7 @@
 # bin/loadgen. The line "Error N" that make prints has it.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test baseline smoke verify property bench report filled lint fmt clean
+.PHONY: help build test race baseline smoke verify property bench report filled lint fmt clean
 
 GO       ?= go
 COMMANDS  = server loadgen model reports
@@ -22,7 +22,8 @@ build: ## build the four commands into bin/
 
 # Packages whose tests run without the race detector: they share no memory between goroutines, or drive whole programs and
 # databases, and the packages of those run with it. It makes tests three times as long.
-PLAIN = /(model|reports|scenarios|server/dashboard|server/internal/(checks|evidence|im|postgres))(/|$$)|/loadgen$$
+PLAIN = /(model|reports|scenarios|server/dashboard|server/local|server/internal/(checks|evidence|im|pgembed|postgres))(/|$$)|/loadgen$$
+PLAIN := $(PLAIN)|/loadgen/internal/(app|limits|payload|population|preflight|scenario|search|selftest|series|stats)$$
 
 # -p 2: packages that start PostgreSQL and gateways disturb each other less.
 test: ## run all tests, with the race detector where a C compiler works
@@ -33,6 +34,9 @@ test: ## run all tests, with the race detector where a C compiler works
 	$(GO) test $$race -p 2 -timeout 10m $$($(GO) list ./... | grep -Ev '$(PLAIN)') || code=1; \
 	$(GO) test -p 2 -timeout 10m $$($(GO) list ./... | grep -E '$(PLAIN)') || code=1; \
 	exit $$code
+
+race: ## run all tests with the race detector: a quarter of an hour and more
+	$(GO) test -race -p 2 -timeout 30m ./...
 
 baseline: build ## run the documents' baseline on this machine, and make its report
 	@$(call run,baseline)
