@@ -37,12 +37,12 @@ func TestRID(t *testing.T) {
 		op := Op(rapid.IntRange(1, int(NumOps)-1).Draw(t, "op"))
 		id := rapid.Uint32Range(0, MaxRequestID).Draw(t, "id")
 		s := RID(op, id)
-		if re, got := ParseRID(s); len(s) != 4 || re != op || got != id {
+		if re, got := parseRID(s); len(s) != 4 || re != op || got != id {
 			t.Fatalf("%v %d became %q became %v %d", op, id, s, re, got)
 		}
 	})
 	for _, s := range []string{"", "s00", "s0000", "z000", "s0 0", "S000", "\x00000"} {
-		if re, id := ParseRID(s); re != OpNone || id != 0 {
+		if re, id := parseRID(s); re != OpNone || id != 0 {
 			t.Errorf("%q became %v %d", s, re, id)
 		}
 	}

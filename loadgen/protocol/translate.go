@@ -35,7 +35,7 @@ func ToGateway(r *Request) wire.Request {
 // strings are shared.
 func FromGateway(f *Frame, w *wire.Frame, bytes int) {
 	*f = Frame{Events: f.Events[:0], Convs: f.Convs[:0], Bytes: bytes}
-	f.Re, f.ID = ParseRID(w.RID)
+	f.Re, f.ID = parseRID(w.RID)
 	switch w.T { // the frequent ones first, and only what they have
 	case wire.TEvent:
 		f.Kind = KindEvent
@@ -74,8 +74,8 @@ func RID(op Op, id uint32) string {
 	return string(b[:])
 }
 
-// ParseRID is the inverse of RID; a rid that is not ours gives OpNone and 0.
-func ParseRID(s string) (Op, uint32) {
+// parseRID is the inverse of RID; a rid that is not ours gives OpNone and 0.
+func parseRID(s string) (Op, uint32) {
 	if len(s) != 4 {
 		return OpNone, 0
 	}

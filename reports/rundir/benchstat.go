@@ -35,7 +35,10 @@ func Benchstat(w io.Writer, r Run) error {
 			}
 		}
 		if s.Offered > 0 {
-			fmt.Fprintf(&b, "Benchmark%s/load %d %.6g msg/s %.6g msg-share %.6g events/ack", name, s.Offered, s.AchievedRate, s.AchievedShare, s.EffectiveAck)
+			fmt.Fprintf(&b, "Benchmark%s/load %d %.6g msg/s %.6g msg-share", name, s.Offered, s.AchievedRate, s.AchievedShare)
+			if s.EffectiveAck > 0 { // else there were no acks, or the wire has none
+				fmt.Fprintf(&b, " %.6g events/ack", s.EffectiveAck)
+			}
 			roles, cores := coresByRole(s.Processes)
 			for _, role := range roles {
 				fmt.Fprintf(&b, " %.6g %s-cores", cores[role], word(role))

@@ -123,6 +123,24 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
+// What a wire cannot prove is no promise that was kept, and no figure.
+func TestExportsOfWhatIsNotChecked(t *testing.T) {
+	r := testRun()
+	r.Summary.Criteria, r.Summary.Ledger, r.Summary.EffectiveAck = nil, LedgerSummary{Settled: true, Lost: 2}, 0
+	r.Summary.NotCheck([]string{"ledger.reordered", "ledger.regressed", "effective_ack"})
+	var b bytes.Buffer
+	must(t, JUnit(&b, r))
+	suite := junitShape(t, b.Bytes())[0]
+	if suite.attr("skipped") != "2" || suite.attr("failures") != "1" || strings.Count(b.String(), `<skipped message="not checked: `) != 2 {
+		t.Errorf("%s", b.String())
+	}
+	b.Reset()
+	must(t, Benchstat(&b, r))
+	if !strings.Contains(b.String(), "msg-share") || strings.Contains(b.String(), " 0 events/ack") {
+		t.Errorf("%s", b.String())
+	}
+}
+
 // benchstat's own reader takes the lines, with units and the figures of the summary.
 func TestBenchstat(t *testing.T) {
 	r := testRun()

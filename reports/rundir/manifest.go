@@ -192,7 +192,7 @@ type ServerLine struct {
 type EventLine struct {
 	At     time.Time `json:"at"`
 	T      float64   `json:"t"`
-	Kind   string    `json:"kind"` // phase, fault, warning, error
+	Kind   string    `json:"kind"` // phase, fault, worker, command, abort, stop, error
 	Name   string    `json:"name"`
 	Detail string    `json:"detail,omitempty"`
 }

@@ -64,6 +64,9 @@ func check(ctx context.Context, p Program, o options) (code int, err error) {
 	c := &checker{out: p.Stdout, program: p, options: o, sc: sc}
 	c.env, err = openEnvironment(ctx, p, o, sc)
 	defer func() { err = errors.Join(err, c.env.close()) }()
+	if ctx.Err() != nil {
+		return ExitInterrupted, fail(ExitInterrupted, "interrupted; nothing was created")
+	}
 	if err != nil {
 		return ExitTarget, err
 	}

@@ -53,7 +53,7 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 		fmt.Fprintf(p.Stderr, "asking %s what it is\n", strings.Join(e.admins, ", "))
 	}
 	var err error
-	if e.admin, err = population.NewAdminVia(e.admins[0], e.token, e.via); err != nil {
+	if e.admin, err = population.NewAdmin(e.admins[0], e.token, e.via); err != nil {
 		return e, &exitError{ExitUsage, err}
 	}
 	e.allowed = allowed(sc, o)
@@ -99,7 +99,7 @@ func (e *environment) scrapes() []record.Scrape {
 func (e *environment) liveAdmin(ctx context.Context) (*population.Admin, error) {
 	var failed error
 	for _, url := range e.admins {
-		a, err := population.NewAdminVia(url, e.token, e.via)
+		a, err := population.NewAdmin(url, e.token, e.via)
 		if err == nil {
 			if _, err = a.Info(ctx); err == nil {
 				return a, nil

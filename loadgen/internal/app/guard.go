@@ -28,7 +28,7 @@ func allowed(sc *scenario.Scenario, o options) []string {
 // guard asks every admin listener what it is, and refuses what may not be loaded. The host's name plays no part.
 func (e *environment) guard(ctx context.Context) error {
 	for i, url := range e.admins {
-		a, err := population.NewAdminVia(url, e.token, e.via)
+		a, err := population.NewAdmin(url, e.token, e.via)
 		if err != nil {
 			return &exitError{ExitUsage, err}
 		}

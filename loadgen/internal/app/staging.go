@@ -137,7 +137,7 @@ func (o *options) command() func(ctx context.Context, p Program, o options) (int
 
 // openAdmin connects to an admin listener in the way that the flags say.
 func openAdmin(o options, url string) (*population.Admin, error) {
-	a, err := population.NewAdminVia(url, o.adminToken, o.staging.via.Transport())
+	a, err := population.NewAdmin(url, o.adminToken, o.staging.via.Transport())
 	if err != nil {
 		return nil, &exitError{ExitUsage, fmt.Errorf("-admin: %w", err)}
 	}

@@ -19,8 +19,8 @@ type outcome struct {
 	sendLimitMS float64          // the send criterion that lateness is judged by; 0 = none
 }
 
-// judge fills in criteria, verdict and reasons: error, broken, interrupted, invalid, missed, passed — the first that
-// applies, in the order of the exit codes (design: "verdicts").
+// judge fills in criteria, verdict and reasons: error, broken, aborted, interrupted, invalid, missed, passed, the first
+// that applies.
 func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	s.Criteria = nil
 	missed, empty := 0, []string(nil)

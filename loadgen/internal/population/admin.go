@@ -66,11 +66,8 @@ type Admin struct {
 	client      *http.Client
 }
 
-// NewAdmin takes the URL of a gateway's admin listener and its token. Close it when done.
-func NewAdmin(base, token string) (*Admin, error) { return NewAdminVia(base, token, nil) }
-
-// NewAdminVia is NewAdmin with a transport of the caller's; nil is the default one.
-func NewAdminVia(base, token string, via http.RoundTripper) (*Admin, error) {
+// NewAdmin takes the URL of a gateway's admin listener, its token and the way there; nil is the default one. Close it when done.
+func NewAdmin(base, token string, via http.RoundTripper) (*Admin, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("%q is not a URL such as http://127.0.0.1:8081", base)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func admin(t *testing.T, h http.HandlerFunc) *Admin {
 	t.Helper()
 	srv := httptest.NewServer(h)
-	a, err := NewAdmin(srv.URL+"/", "secret")
+	a, err := NewAdmin(srv.URL+"/", "secret", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestAdminErrors(t *testing.T) {
 
 func TestAdminUnreachable(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
-	a, err := NewAdmin(srv.URL, "")
+	a, err := NewAdmin(srv.URL, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func TestAdminUnreachable(t *testing.T) {
 		t.Errorf("cancelled: got %v", err)
 	}
 	for _, bad := range []string{"", "localhost:8081", "ftp://x", "http://"} {
-		if _, err := NewAdmin(bad, ""); err == nil {
+		if _, err := NewAdmin(bad, "", nil); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
 	}

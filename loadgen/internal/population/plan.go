@@ -85,10 +85,10 @@ func (p *Plan) Arrivals() Arrivals {
 }
 
 // Digest is a SHA-256 over every arrival, in hex.
-func (p *Plan) Digest() string { return DigestArrivals(p.Arrivals) }
+func (p *Plan) Digest() string { return digestArrivals(p.Arrivals) }
 
-// DigestArrivals is a SHA-256, in hex, over every arrival that a fresh stream yields.
-func DigestArrivals(fresh func() Arrivals) string {
+// digestArrivals is a SHA-256, in hex, over every arrival that a fresh stream yields.
+func digestArrivals(fresh func() Arrivals) string {
 	h := sha256.New()
 	var b [24]byte
 	for arrivals := fresh(); ; {

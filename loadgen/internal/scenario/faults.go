@@ -95,16 +95,16 @@ func (f Fault) String() string {
 
 // NeedsStack says whether the fault can be done to the embedded stack only.
 func (f Fault) NeedsStack() bool {
-	return f.onGateway() || f.onDatabase() || f.OnNetwork() || f.Do == CutListeners
+	return f.onGateway() || f.onDatabase() || f.onNetwork() || f.Do == CutListeners
 }
 
 func (f Fault) onGateway() bool { return strings.HasSuffix(string(f.Do), "-gateway") }
 
-// OnNetwork says whether the fault is one of the network between devices and gateways.
-func (f Fault) OnNetwork() bool { return strings.HasSuffix(string(f.Do), "-network") }
+// onNetwork says whether the fault is one of the network between devices and gateways.
+func (f Fault) onNetwork() bool { return strings.HasSuffix(string(f.Do), "-network") }
 
 // HarmsNetwork says whether any fault is one of the network.
-func (s *Scenario) HarmsNetwork() bool { return slices.ContainsFunc(s.Faults, Fault.OnNetwork) }
+func (s *Scenario) HarmsNetwork() bool { return slices.ContainsFunc(s.Faults, Fault.onNetwork) }
 
 func (f Fault) onDatabase() bool { return strings.HasSuffix(string(f.Do), "-database") }
 
@@ -123,7 +123,7 @@ func (f Fault) misplaced() string {
 	switch {
 	case f.onGateway() && f.Gateway == "":
 		return fmt.Sprintf("%s needs gateway: a number from 1, all, or rolling", f.Do)
-	case !f.onGateway() && !f.OnNetwork() && f.Gateway != "":
+	case !f.onGateway() && !f.onNetwork() && f.Gateway != "":
 		return fmt.Sprintf("gateway does not go with %s", f.Do)
 	case f.RestartAfter > 0 && !in(KillGateway, DrainGateway, RestartGateway, StopDatabase, CrashDatabase, RestartDatabase):
 		return fmt.Sprintf("restart_after does not go with %s", f.Do)
@@ -133,11 +133,11 @@ func (f Fault) misplaced() string {
 		return fmt.Sprintf("gateway: rolling does not go with %s: it would not wait for anything", f.Do)
 	case f.Gateway == Rolling && f.RestartAfter == 0 && !in(RestartGateway):
 		return fmt.Sprintf("%s needs restart_after when it is rolling, or no gateway is left", f.Do)
-	case f.For == 0 && (in(FreezeDevices) || f.OnNetwork()):
+	case f.For == 0 && (in(FreezeDevices) || f.onNetwork()):
 		return fmt.Sprintf("%s needs for, which says how long", f.Do)
-	case f.For > 0 && !in(FreezeDevices) && !f.OnNetwork():
+	case f.For > 0 && !in(FreezeDevices) && !f.onNetwork():
 		return fmt.Sprintf("for does not go with %s", f.Do)
-	case f.Share > 0 && !in(CutDevices, FreezeDevices) && !f.OnNetwork():
+	case f.Share > 0 && !in(CutDevices, FreezeDevices) && !f.onNetwork():
 		return fmt.Sprintf("share does not go with %s", f.Do)
 	case (f.Latency > 0) != in(DelayNetwork):
 		return "latency, a duration, goes with do: delay-network, and do: delay-network needs it"
@@ -220,14 +220,14 @@ func (t *timeline) play(f Fault) string {
 		return fmt.Sprintf("it ends %v after the beginning of the measured window, and the load at %v", f.At+max(f.RestartAfter, f.For), t.load)
 	case f.onDatabase():
 		return t.database(f, back)
-	case !f.onGateway() && (!f.OnNetwork() || f.Gateway == ""):
+	case !f.onGateway() && (!f.onNetwork() || f.Gateway == ""):
 		return ""
 	}
 	n := f.Number()
 	switch {
 	case n < 0 && f.Gateway != All && f.Gateway != Rolling || n >= len(t.up):
 		return fmt.Sprintf("gateway %s: there are gateways 1 to %d (server.gateways); or say all, or rolling", f.Gateway, len(t.up))
-	case f.OnNetwork():
+	case f.onNetwork():
 		return ""
 	case n >= 0:
 		return t.gateway(f, n, back)

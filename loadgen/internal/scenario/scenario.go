@@ -156,15 +156,5 @@ func (s *Scenario) Hinted(mode string, members int) bool {
 	return mode == string(Pull) || s.Delivery.HintAbove > 0 && members > s.Delivery.HintAbove
 }
 
-// AllowsEnvironment says whether the scenario may load a server with this label.
-func (s *Scenario) AllowsEnvironment(label string) bool {
-	for _, e := range s.AllowEnvironments {
-		if e == label {
-			return true
-		}
-	}
-	return false
-}
-
 // Title is the name with its description, as -list prints it.
 func (s *Scenario) Title() string { return fmt.Sprintf("%-12s %s", s.Name, s.Description) }
