@@ -59,8 +59,7 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 
 func explainTarget(t *sheet, sc *scenario.Scenario, o options) {
 	if len(o.targets) > 0 {
-		allowed := append(append([]string(nil), sc.AllowEnvironments...), o.allowEnv...)
-		t.row("drives", "%s; environments allowed: %s", strings.Join(o.targets, ", "), strings.Join(allowed, ", "))
+		t.row("drives", "%s; environments allowed: %s", strings.Join(o.targets, ", "), strings.Join(allowed(sc, o), ", "))
 		return
 	}
 	t.row("drives", "an embedded stack: a private PostgreSQL and %s (%s)", many(sc.Server.Gateways, "gateway"), strings.Join(sc.GatewayArgs(), " "))

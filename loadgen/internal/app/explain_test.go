@@ -57,6 +57,10 @@ func TestExplainSaysWhatIsSpecial(t *testing.T) {
 	if !strings.Contains(out, "http://gw:1; environments allowed: embedded, staging, lab") || !strings.Contains(out, "the target's database grows") {
 		t.Errorf("against a target:\n%s", out)
 	}
+	out = explained(t, "-scenario", "smoke", "-target", "http://gw:1", "-set", "allow_environments=production,staging")
+	if !strings.Contains(out, "environments allowed: staging\n") {
+		t.Errorf("a scenario that allows production, which it cannot:\n%s", out)
+	}
 }
 
 func TestGrouped(t *testing.T) {

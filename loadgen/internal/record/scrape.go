@@ -55,7 +55,8 @@ func (s *scraper) run(ctx context.Context) {
 	}
 }
 
-// client gives up its connections after each answer: there may be seconds between two, and many sources.
+// client goes by the way that it was given, or by one that gives up its connections after each answer: there may be seconds
+// between two, and many sources.
 func (s *scraper) client() *http.Client {
 	via := s.cfg.Via
 	if via == nil {

@@ -21,7 +21,7 @@ type Scenario struct {
 	Description       string      `yaml:"description" doc:"one sentence for -list"`
 	Extends           string      `yaml:"extends" doc:"another scenario, shipped or in a file beside this one, of which this file takes all fields but name and description; what stands here comes over it, lists as a whole"`
 	Seed              uint64      `yaml:"seed" default:"1" doc:"population, arrivals and losses follow from it"`
-	AllowEnvironments []string    `yaml:"allow_environments" default:"embedded,staging" doc:"server environment labels that this scenario may load"`
+	AllowEnvironments []string    `yaml:"allow_environments" default:"embedded,staging" doc:"server environment labels that this scenario may load; production only -allow-environment does"`
 	Population        Population  `yaml:"population" doc:"who exists"`
 	Load              Traffic     `yaml:"load" doc:"what is sent"`
 	Delivery          Delivery    `yaml:"delivery" doc:"how events reach devices"`
