@@ -22,6 +22,9 @@ func main() {
 	if !signal.Ignored(syscall.SIGHUP) { // a terminal that is closed; under nohup it is ignored
 		signal.Notify(signals, syscall.SIGHUP)
 	}
+	// A reader of our output that goes away (| head -1) must not end a run with its stack or population left behind: with a
+	// handler a write fails instead. Ignoring the signal would be inherited by the children and by users' commands.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		<-signals
 		cancel() // the first asks for a clean end; the second does not wait: the children see that we are gone

@@ -13,6 +13,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+	"syscall"
 
 	"imbench/loadgen/internal/scenario"
 )
@@ -59,6 +61,9 @@ func fail(code int, format string, args ...any) error {
 // Run is the whole command; it returns the exit code.
 func Run(ctx context.Context, p Program) int {
 	code, err := run(ctx, p)
+	if readerGone(err) {
+		return code
+	}
 	if err != nil {
 		var ee *exitError
 		if errors.As(err, &ee) {
@@ -69,6 +74,15 @@ func Run(ctx context.Context, p Program) int {
 		fmt.Fprintln(p.Stderr, "loadgen:", err)
 	}
 	return code
+}
+
+// readerGone says whether all that went wrong is that nobody reads standard output any more, as behind | head -1.
+func readerGone(err error) bool {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !readerGone(e) })
+	}
+	pe, ok := err.(*os.PathError)
+	return ok && pe.Path == os.Stdout.Name() && errors.Is(pe.Err, syscall.EPIPE)
 }
 
 func run(ctx context.Context, p Program) (int, error) {

@@ -120,6 +120,9 @@ func parseFlags(p Program) (options, error) {
 	if fs.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q: every option is a flag (loadgen -help)", fs.Arg(0))
 	}
+	if err := together(fs); err != nil {
+		return o, err
+	}
 	if o.list || o.selfTest {
 		return o, nil
 	}

@@ -89,7 +89,7 @@ func (c *campaign) end() (int, error) {
 	if known, ok := c.codes[c.head.Verdict]; ok {
 		code = known
 	}
-	if err != nil && code == ExitPassed {
+	if err != nil && !readerGone(err) && code == ExitPassed {
 		code = ExitError
 	}
 	return code, err

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,6 +15,13 @@ import (
 
 // maxFile bounds a scenario file; a larger one is refused before it is parsed.
 const maxFile = 64 << 10
+
+// maxNested bounds the brackets that are open at once. The schema needs four; the parser's time and memory grow with the
+// square of them, and no signal ends it.
+const maxNested = 64
+
+// byteOrderMark is what some editors put in front of UTF-8.
+const byteOrderMark = "\ufeff"
 
 // decoder walks a YAML tree along the types of Scenario and collects what is wrong.
 type decoder struct {
@@ -32,12 +40,16 @@ type place struct {
 }
 
 func (d *decoder) decode(src []byte, s *Scenario) {
-	d.lines = strings.Split(strings.ReplaceAll(string(src), "\r\n", "\n"), "\n")
+	d.lines = strings.Split(strings.ReplaceAll(strings.TrimPrefix(string(src), byteOrderMark), "\r\n", "\n"), "\n")
 	if len(src) > maxFile {
 		d.Problems = append(d.Problems, Problem{Where: d.from.name, Message: fmt.Sprintf("larger than %d bytes", maxFile)})
 		return
 	}
-	tree, err := parser.ParseBytes(src, 0)
+	if line := tooNested(d.lines); line > 0 {
+		d.problem(&token.Position{Line: line, Column: 1}, "more than %d brackets are open at once", maxNested)
+		return
+	}
+	tree, err := parser.ParseBytes(bytes.TrimPrefix(src, []byte(byteOrderMark)), 0)
 	if err != nil {
 		d.syntax(err)
 		return
@@ -51,6 +63,26 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 	}
 	d.extend(tree.Docs[0].Body, s)
 	d.section(tree.Docs[0].Body, reflect.ValueOf(s).Elem(), "")
+}
+
+// tooNested is the line, from 1, on which more brackets are open than maxNested; 0 if there is none. Those of texts and
+// comments count, too: they are closed there, or few.
+func tooNested(lines []string) int {
+	open := 0
+	for i, l := range lines {
+		for _, c := range []byte(l) {
+			switch c {
+			case '[', '{':
+				open++
+			case ']', '}':
+				open = max(open-1, 0)
+			}
+			if open > maxNested {
+				return i + 1
+			}
+		}
+	}
+	return 0
 }
 
 // empty says whether a file gives no field at all.

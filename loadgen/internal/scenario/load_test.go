@@ -268,3 +268,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Some editors write a byte order mark; it belongs to no field, and columns are counted behind it.
+func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
+	const bom = "\ufeff"
+	s, err := Parse("bom.yaml", []byte(bom+"name: marked\nextends: smoke\n"))
+	if err != nil || s.Name != "marked" {
+		t.Errorf("%v, %v", s, err)
+	}
+	if _, err = Parse("bom.yaml", []byte(bom+"nam: x\n")); err == nil || !strings.Contains(err.Error(), `bom.yaml:1:1: unknown field "nam"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// The parser needs gigabytes for a full file of brackets, and does not end when it is asked to.
+func TestNestingIsBounded(t *testing.T) {
+	for _, text := range []string{strings.Repeat("[", 60000), "name: x\nload: " + strings.Repeat("{b: ", 15000)} {
+		_, err := Parse("deep.yaml", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), "more than 64 brackets are open at once") {
+			t.Errorf("%.20s…: %.200v", text, err)
+		}
+	}
+}
