@@ -63,7 +63,7 @@ func RenderComparison(w io.Writer, c Comparison, width int) error {
 		plan = "The runs of a pair had different arrivals, so that the difference is that of the workloads, too"
 	}
 	r.para("%s", "A and B are medians, the difference is the mean over the pairs. "+plan+"; the order was ABBA, so that a drift of the machine falls on both. "+
-		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it.")
+		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it. \"no data\" is a figure of fewer than two pairs of which both runs count.")
 	_, err := w.Write(r.b.Bytes())
 	return err
 }

@@ -201,7 +201,7 @@ func (c *checker) clock(ctx context.Context, r preflight.Report) {
 		if low > time.Second || high < -time.Second {
 			f = note
 		}
-		c.line(f, "clock", "the database's is ahead of this machine's by %.1f to %.1f ms; latencies do not depend on it", ms(low), ms(high))
+		c.line(f, "clock", "the database's minus this machine's is between %+.1f and %+.1f ms; latencies do not depend on it", ms(low), ms(high))
 	}
 }
 

@@ -216,7 +216,7 @@ func (c *campaign) conclude(wanted int, runs []rundir.SeriesRun) {
 		c.head.Reasons = append(c.head.Reasons, fmt.Sprintf("%d of %d runs were made", len(runs), wanted))
 	}
 	if uncounted > 0 {
-		c.head.Reasons = append(c.head.Reasons, fmt.Sprintf("the figures of %d runs were not used: they were not driven to their end honestly", uncounted))
+		c.head.Reasons = append(c.head.Reasons, fmt.Sprintf("%d of %d runs do not count, and their figures are left out: they were not driven to their end honestly", uncounted, len(runs)))
 	}
 }
 

@@ -225,7 +225,7 @@ func TestConclude(t *testing.T) {
 		says     string
 	}{
 		{[]rundir.SeriesRun{run(rundir.Passed, true), run(rundir.Passed, true)}, rundir.Passed, true, ""},
-		{[]rundir.SeriesRun{run(rundir.Missed, true), run(rundir.Invalid, false)}, rundir.Invalid, true, "1 runs were not used"},
+		{[]rundir.SeriesRun{run(rundir.Missed, true), run(rundir.Invalid, false)}, rundir.Invalid, true, "1 of 2 runs do not count"},
 		{[]rundir.SeriesRun{run(rundir.Interrupted, false)}, rundir.Interrupted, false, "1 of 2 runs"},
 	} {
 		s := testCampaign(t, "smoke")

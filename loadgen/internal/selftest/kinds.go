@@ -171,16 +171,21 @@ var (
 	twice  = commits(testgate.Twice, 1)
 )
 
+// goBack tells less than a device has been told. What the gateway has and never told cannot be missed: after a reply that
+// took something back, the next one to this device and conversation is right.
 func goBack(i *injector) testgate.Tamper {
+	told := map[[2]string]int64{} // the most that a reply has confirmed
 	return testgate.Tamper{Acked: func(device, conv string, before, now int64) int64 {
-		if !i.due(int(now-before), now) {
-			return now
-		}
-		if before-1 < int64(i.members(conv)) || i.did(device, conv, before-1) { // nothing that could be taken back
+		k, reply := [2]string{device, conv}, now
+		switch {
+		case !i.due(int(now-before), now):
+		case before-1 < int64(i.members(conv)) || before > told[k] || i.did(device, conv, before-1): // nothing that could be taken back
 			i.again()
-			return now
+		default:
+			i.note(device, conv, before-1)
+			reply = before - 1
 		}
-		i.note(device, conv, before-1)
-		return before - 1
+		told[k] = max(told[k], reply)
+		return reply
 	}}
 }
