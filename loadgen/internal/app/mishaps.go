@@ -95,7 +95,7 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 			s.Predictions[i] = p
 		}
 	}
-	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: the "+what+" of this run turns pushes into syncs, which neither model nor plan foresees")
+	s.Notes = append(s.Notes, "of the predictions only messages and deliveries are compared: with "+what+" pushes become syncs, which neither model nor plan foresees")
 }
 
 // appliedInstead compares what was applied a message with what the plan has it applied by. Where hints bring a part of it,
