@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,5 +40,19 @@ func TestFirst(t *testing.T) {
 	wrapped := fmt.Errorf("gateway-1: %w", one)
 	if got := first(errors.Join(wrapped, one)); got != wrapped {
 		t.Errorf("first is %q", got)
+	}
+}
+
+// Two commands in one line are refused: what one of them needs has not been checked for the other.
+func TestOneCommandAtATime(t *testing.T) {
+	commands := [][]string{{"-list"}, {"-selftest"}, {"-explain"}, {"-worker", "-fleet", "nats://127.0.0.1:1"}, {"-stop", "run"}, {"-check"}, {"-cleanup", "x"}}
+	for i, a := range commands {
+		for _, b := range commands[i+1:] {
+			var out, say strings.Builder
+			code := Run(t.Context(), Program{Args: append(slices.Clone(a), b...), Stdout: &out, Stderr: &say})
+			if code != ExitUsage || strings.Count(say.String(), "\n") != 1 || out.Len() > 0 {
+				t.Errorf("%v %v: exit %d, %q", a, b, code, say.String())
+			}
+		}
 	}
 }

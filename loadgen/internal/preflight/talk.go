@@ -146,7 +146,9 @@ func (r *Report) greet(ctx context.Context, peers []*peer) error {
 		return why(ctx, peers, "did not answer hello")
 	}
 	for _, p := range peers {
+		p.mu.Lock()
 		w := p.welcome
+		p.mu.Unlock()
 		r.Gateways[w.Gateway]++
 		if !slices.Contains(r.Labels, w.Environment) {
 			r.Labels = append(r.Labels, w.Environment)
@@ -174,8 +176,10 @@ func (r *Report) converse(ctx context.Context, peers []*peer, conv string) error
 	await(ctx, peers, func(p *peer) bool { return len(p.heard) >= len(peers)-1 })
 	at := map[string]time.Time{}
 	for _, p := range peers {
+		p.mu.Lock()
 		r.Sent = append(r.Sent, *p.sent)
 		at[key(p.device)] = p.sentAt
+		p.mu.Unlock()
 	}
 	for _, p := range peers {
 		p.mu.Lock()
