@@ -36,3 +36,23 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("finished %v, %d lines, torn %v, %v", d.Finished(), len(lines), torn, err)
 	}
 }
+
+// A disk that becomes full with the last files: what is printed does not call a run passed that was not kept, and says why once.
+func TestFullDiskAtTheEnd(t *testing.T) {
+	t.Parallel()
+	disk := t.TempDir()
+	if err := syscall.Mount("none", disk, "tmpfs", 0, "size=116k"); err != nil {
+		t.Skipf("a small disk needs more rights than this user has: %v", err)
+	}
+	defer func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := start(t, tiny, "-out", disk)
+	code := r.wait()
+	s, said := r.json.String(), r.log.String()
+	if code != app.ExitError || !strings.Contains(s, `"verdict": "error"`) || strings.Count(said, "no space left on device") != 1 {
+		t.Errorf("exit %d\n%s\n%.300s", code, said, s)
+	}
+}

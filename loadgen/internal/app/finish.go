@@ -43,8 +43,9 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 		code = errorExit(runErr)
 	}
 	if err := errors.Join(r.out.Ledger(led), r.out.Finish(s, func(m *rundir.Manifest) { r.complete(m, result) })); err != nil && runErr == nil {
-		runErr = err
+		runErr = first(err) // the writer says the same of each file after the one that failed
 		code = ExitError
+		s.Verdict, s.Reasons = rundir.Error, []string{runErr.Error()} // what is printed must not pass what was not kept
 	}
 	if err := r.options.outputs.write(r.told(s)); err != nil && runErr == nil {
 		runErr, code = err, ExitError
