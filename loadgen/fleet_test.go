@@ -191,12 +191,22 @@ func TestFleetFlags(t *testing.T) {
 		{[]string{"-workers", "46"}, "-workers 46: there are only 45 devices to share"},
 		{[]string{"-fleet", "http://127.0.0.1:4222"}, "want nats://"},
 		{[]string{"-fleet", "nats://127.0.0.1:1"}, "no NATS server at nats://127.0.0.1:1"},
-		{[]string{"-worker"}, "-worker needs -fleet"},
-		{[]string{"-worker", "-fleet", "nats://127.0.0.1:1"}, "-scenario, -target and -admin go there"},
 	} {
 		r := start(t, tiny, c.args...)
 		if code := r.wait(); code != app.ExitUsage || !strings.Contains(r.log.String(), c.want) {
 			t.Errorf("%q: exit %d, want %d and %q:\n%s", c.args, code, app.ExitUsage, c.want, r.log.String())
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-worker"}, "-worker needs -fleet"},
+		{[]string{"-worker", "-fleet", "nats://127.0.0.1:1", "-scenario", "smoke"}, "-scenario, -target and -admin go there"},
+		{[]string{"-worker", "-fleet", "nats://127.0.0.1:1", "-json"}, "-json does not go with -worker"},
+	} {
+		if code, _, log := loadgen(t, c.args...); code != app.ExitUsage || !strings.Contains(log, c.want) {
+			t.Errorf("%q: exit %d, want %d and %q:\n%s", c.args, code, app.ExitUsage, c.want, log)
 		}
 	}
 }
