@@ -79,7 +79,19 @@ func (s *Stack) DrainGateway(ctx context.Context, i int, drain time.Duration) er
 		return fmt.Errorf("%s: %w", g.role, ErrNotRunning)
 	default:
 	}
-	return g.stop(ctx, drain+stopLimit)
+	if err := g.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_ = g.signal(syscall.SIGCONT) // a paused one hears nothing; it may have ended by now
+	// Its standard input stays open meanwhile: a gateway whose parent seems to be gone takes ten seconds at most.
+	limit := time.NewTimer(drain + stopLimit)
+	defer limit.Stop()
+	select {
+	case <-g.ended:
+	case <-ctx.Done():
+	case <-limit.C:
+	}
+	return g.stop(ctx, 0)
 }
 
 // StartGateway starts gateway i again, on the same addresses, and waits until it accepts connections. ErrRunning if it has

@@ -243,11 +243,15 @@ func (r *runner) watch(ctx context.Context, end clock.Time) error {
 	return r.wait(ctx, end, r.lost(), func() error { return nil })
 }
 
+// moreSettling is how often the time for settling begins again because sends that had waited were confirmed in it: what was
+// committed last is to have as long to arrive as anything else. With it, settling ends in any case.
+const moreSettling = 3
+
 // settle waits until every device has all that it is owed and has said so; running out of time is no error.
 func (r *runner) settle(ctx context.Context) error {
 	lost := r.lost()
-	end := clock.Now().Add(r.cfg.Settle)
-	settled := func() error {
+	var end clock.Time
+	once := func() error {
 		return r.wait(ctx, end, func() (bool, error) {
 			n, _ := r.group.Unsettled(0)
 			if n == 0 {
@@ -255,6 +259,16 @@ func (r *runner) settle(ctx context.Context) error {
 			}
 			return lost()
 		}, func() error { return nil })
+	}
+	settled := func() (err error) {
+		for more := 0; ; more++ {
+			done := r.count.device.Done.Load()
+			end = clock.Now().Add(r.cfg.Settle)
+			err = once()
+			if n, _ := r.group.Unsettled(0); err != nil || ctx.Err() != nil || n == 0 || more == moreSettling || r.count.device.Done.Load() == done {
+				return err
+			}
+		}
 	}
 	err := settled()
 	if r.cfg.Agree != nil && err == nil && ctx.Err() == nil {
