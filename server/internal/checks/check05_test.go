@@ -132,7 +132,7 @@ func lateCleanup(d *database) string {
 	old.close()
 	ben := after.connect(as("u-ben"))
 	signal(syscall.SIGCONT)
-	if !becomes(d.t, patience, func() bool { return before.metric("im_batch_size_count", `batcher="release"`) >= 1 }) {
+	if !becomes(d.t, patience, func() bool { return before.metric("im_batch_seconds_count", `batcher="release"`) >= 1 }) {
 		d.t.Fatal("the old gateway does not clean up")
 	}
 	route := "the route is none's"
