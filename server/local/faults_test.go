@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,6 +62,39 @@ func TestGatewayEndsAndComesBack(t *testing.T) {
 	}
 	if log, err := os.ReadFile(filepath.Join(cfg.LogDir, "gateway-1.log")); err != nil || len(log) == 0 {
 		t.Errorf("its log is %q, %v", log, err)
+	}
+}
+
+// closing is a gateway's standard input whose end is noted.
+type closing struct {
+	io.Closer
+	note func()
+}
+
+func (c closing) Close() error {
+	c.note()
+	return c.Closer.Close()
+}
+
+// A gateway that drains has a parent until it has ended: without one it would take ten seconds at most.
+func TestDrainKeepsTheParent(t *testing.T) {
+	s := start(t, fakes(""))
+	g, err := s.gateway(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.stdin = closing{g.stdin, func() {
+		select {
+		case <-g.ended:
+		default:
+			t.Error("its standard input was closed while it drained")
+		}
+	}}
+	if err := s.DrainGateway(t.Context(), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartGateway(t.Context(), 0); err != nil {
+		t.Fatal(err)
 	}
 }
 

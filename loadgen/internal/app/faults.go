@@ -73,7 +73,7 @@ func checkFaults(sc *scenario.Scenario, o options) error {
 func (j *injector) begin(ctx context.Context, window clock.Time) {
 	for i := range j.faults {
 		j.wg.Go(func() {
-			if pause(ctx, window.Add(j.faults[i].At).Sub(clock.Now())) == nil {
+			if clock.Pause(ctx, window.Add(j.faults[i].At).Sub(clock.Now())) == nil {
 				j.run(ctx, i, window)
 			}
 		})
@@ -113,7 +113,7 @@ func (j *injector) do(ctx context.Context, i int, f scenario.Fault, struck func(
 		return fmt.Sprintf("%d connections cut", j.devices.Cut(i, f.Share)), nil
 	case scenario.FreezeDevices:
 		n := j.devices.Freeze(i, f.Share, f.For)
-		return fmt.Sprintf("%d devices read nothing for %v", n, f.For), pause(ctx, f.For)
+		return fmt.Sprintf("%d devices read nothing for %v", n, f.For), clock.Pause(ctx, f.For)
 	case scenario.DelayNetwork, scenario.DropNetwork, scenario.ThrottleNetwork:
 		return j.harm(ctx, i, f)
 	case scenario.CutListeners:
@@ -136,7 +136,7 @@ func (j *injector) each(ctx context.Context, f scenario.Fault, struck func()) er
 	if f.Gateway == scenario.Rolling {
 		for n := range j.gateways {
 			if n > 0 {
-				if err := pause(ctx, f.Gap); err != nil {
+				if err := clock.Pause(ctx, f.Gap); err != nil {
 					return err
 				}
 			}
@@ -184,7 +184,7 @@ func (j *injector) gateway(ctx context.Context, f scenario.Fault, n int, struck 
 		if f.RestartAfter == 0 && f.Do != scenario.RestartGateway {
 			return nil
 		}
-		if err := pause(ctx, f.RestartAfter); err != nil {
+		if err := clock.Pause(ctx, f.RestartAfter); err != nil {
 			return err
 		}
 	}
@@ -208,7 +208,7 @@ func (j *injector) database(ctx context.Context, f scenario.Fault) error {
 		if f.RestartAfter == 0 && f.Do != scenario.RestartDatabase {
 			return nil
 		}
-		if err := pause(ctx, f.RestartAfter); err != nil {
+		if err := clock.Pause(ctx, f.RestartAfter); err != nil {
 			return err
 		}
 	}
@@ -251,19 +251,4 @@ func shell(ctx context.Context, env []string, line string) (string, error) {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return out.String(), err
-}
-
-// pause waits, or gives the context's error.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/internal/netfault"
 	"imbench/loadgen/internal/record"
@@ -25,7 +26,7 @@ func (j *injector) harm(ctx context.Context, i int, f scenario.Fault) (detail st
 		return "", err
 	}
 	j.event(f.String(), fmt.Sprintf("%d connections meet it", n))
-	err = pause(ctx, f.For)
+	err = clock.Pause(ctx, f.For)
 	_, ended := j.network.Set(i, f.Number(), nil)
 	return fmt.Sprintf("%d connections", n), errors.Join(err, ended)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/internal/prom"
 	"imbench/reports/rundir"
@@ -58,7 +59,7 @@ func (r *runner) askPrometheus(ctx context.Context, s *rundir.Summary) {
 		after = loadEnd
 	}
 	r.say("looking at the target for %v without load, for the background", o.quiet)
-	if pause(ctx, o.quiet) != nil {
+	if clock.Pause(ctx, o.quiet) != nil {
 		s.Notes = append(s.Notes, "-prometheus was not asked: interrupted")
 		return
 	}

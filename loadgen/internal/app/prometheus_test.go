@@ -63,7 +63,7 @@ func TestPrometheusAfterARun(t *testing.T) {
 			})}}
 		r.options.staging.prom = promOptions{url: "http://prometheus", quiet: 20 * time.Second,
 			mapping: prom.Mapping{Step: 5 * time.Second, Queries: []prom.Query{{Name: "db.cpu", Unit: "cores", Expr: "x"}}}}
-		time.Sleep(51 * time.Second)
+		time.Sleep(51 * time.Second) // virtual, as all of the clock in here
 		var s rundir.Summary
 		r.askPrometheus(t.Context(), &s)
 		if took := time.Since(started); took != 71*time.Second {

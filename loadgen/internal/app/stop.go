@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/fleet"
 	"imbench/reports/rundir"
 )
 
@@ -77,7 +79,7 @@ func awaitEnd(ctx context.Context, p Program, dir, name string) (int, error) {
 				return ExitTarget, fail(ExitTarget, "%s broke off: %s", name, gone)
 			}
 		}
-		if pause(ctx, stopPoll) != nil {
+		if clock.Pause(ctx, stopPoll) != nil {
 			return ExitTarget, fail(ExitTarget, "%s was asked to end and has not", name)
 		}
 	}
@@ -94,11 +96,8 @@ func openRun(o options) (*rundir.Reader, error) {
 
 // thisProcess is what a run directory says of who writes it.
 func thisProcess() rundir.Process {
-	p := rundir.Process{PID: os.Getpid(), Start: startOf(os.Getpid())}
+	p := rundir.Process{PID: os.Getpid(), Start: startOf(os.Getpid()), Boot: fleet.BootID()}
 	p.Host, _ = os.Hostname()
-	if boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id"); err == nil {
-		p.Boot = strings.TrimSpace(string(boot))
-	}
 	return p
 }
 

@@ -34,7 +34,7 @@ func BenchmarkLateness(b *testing.B) {
 		x.group.Start(i, first.URL)
 	}
 	for x.count.Ready.Load() < devices {
-		if err := pause(b.Context(), time.Millisecond); err != nil {
+		if err := clock.Pause(b.Context(), time.Millisecond); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -44,7 +44,7 @@ func BenchmarkLateness(b *testing.B) {
 			h interface{ RecordValue(int64) error }
 			s pacer.Sleeper
 		}{{ours, nil}, {sleeps, pacer.Timers{}}} {
-			plan := &even{n: int64(rate * turn / time.Second), gap: time.Second / rate}
+			plan := population.Evenly(int64(rate*turn/time.Second), time.Second/rate)
 			pacer.Run(context.Background(), plan, clock.Now().Add(time.Millisecond), arm.s, func(_ *population.Arrival, intended clock.Time) {
 				_ = arm.h.RecordValue(min(int64(clock.Now().Sub(intended)), rundir.HighestNS)) // in range
 				x.send(intended)

@@ -118,7 +118,7 @@ func (b *bench) measure(ctx context.Context, url string, cfg Config, c *rundir.C
 		b.group.Start(i, url)
 	}
 	for b.count.Ready.Load() < devices {
-		if err := pause(ctx, time.Millisecond); err != nil {
+		if err := clock.Pause(ctx, time.Millisecond); err != nil {
 			return errors.Join(fmt.Errorf("%d of %d devices were ready: %w", b.count.Ready.Load(), devices, err), b.group.LastError())
 		}
 	}
@@ -156,7 +156,7 @@ func (b *bench) ceiling(ctx context.Context, fanout int) (r rates, err error) {
 		}
 	}()
 	defer func() { cancel(); <-ended }()
-	if err := pause(ctx, settleIn); err != nil {
+	if err := clock.Pause(ctx, settleIn); err != nil {
 		return r, err
 	}
 	server, err := b.order(fanout)
@@ -164,7 +164,7 @@ func (b *bench) ceiling(ctx context.Context, fanout int) (r rates, err error) {
 		return r, err
 	}
 	begun, cpu, sends, frames := time.Now(), ownCPU(), b.sink.sends.Load(), b.sink.frames.Load()
-	if err := pause(ctx, ceilingFor); err != nil {
+	if err := clock.Pause(ctx, ceilingFor); err != nil {
 		return r, err
 	}
 	seconds := time.Since(begun).Seconds()
@@ -194,14 +194,14 @@ func (b *bench) floor(ctx context.Context, c *rundir.Calibration) error {
 	if c.FloorRate <= 0 {
 		return nil
 	}
-	if err := pause(ctx, settleIn); err != nil { // what the ceiling left in flight
+	if err := clock.Pause(ctx, settleIn); err != nil { // what the ceiling left in flight
 		return err
 	}
 	n := max(1, int64(floorFor.Seconds()*c.FloorRate))
 	b.sink.listen()
-	plan := &even{n: n, gap: time.Duration(float64(time.Second) / c.FloorRate)}
+	plan := population.Evenly(n, time.Duration(float64(time.Second)/c.FloorRate))
 	pacer.Run(ctx, plan, clock.Now().Add(time.Millisecond), nil, func(_ *population.Arrival, intended clock.Time) { b.send(intended) })
-	if err := pause(ctx, settleIn); err != nil {
+	if err := clock.Pause(ctx, settleIn); err != nil {
 		return err
 	}
 	h := b.sink.heard()
@@ -211,19 +211,6 @@ func (b *bench) floor(ctx context.Context, c *rundir.Calibration) error {
 		c.FloorP50MS, c.FloorP99MS = m.P50, m.P99
 	}
 	return nil
-}
-
-// even is a plan of n arrivals a gap apart.
-type even struct {
-	n, i int64
-	gap  time.Duration
-}
-
-// Next implements population.Arrivals.
-func (e *even) Next() (population.Arrival, bool) {
-	a := population.Arrival{Index: e.i, At: time.Duration(e.i) * e.gap}
-	e.i++
-	return a, a.Index < e.n
 }
 
 // tally is a Sink that counts, and gives back the place of a send that is done.
@@ -287,14 +274,3 @@ func (t *tally) Frame(f sample.Frame) {
 func (t *tally) Deliver(sample.Delivery) {}
 func (t *tally) Op(sample.Op)            {}
 func (t *tally) Reconnect(int32, int)    {}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

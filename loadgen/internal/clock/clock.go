@@ -4,6 +4,7 @@
 package clock
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,3 +40,18 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
 // Add is t + d.
 func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Pause waits for d, and ends early with the context's cause.
+func Pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return context.Cause(ctx)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -125,6 +125,7 @@ func (d *Device) reads(slot int) bool {
 // life keeps the device connected until ctx ends or the gateway says that it must not come back. It comes back to the
 // gateway that it had, unless that one drains; if it is not taken there, it goes on to another.
 func (d *Device) life(ctx context.Context, targets []string, at int) {
+	vain := 0 // refusals with a place, in a row
 	for failed := 0; ; failed++ {
 		served, err := d.session(ctx, targets[at])
 		if ctx.Err() != nil {
@@ -147,7 +148,9 @@ func (d *Device) life(ctx context.Context, targets []string, at int) {
 			at = behavior.Other(d.g.cfg.Seed, d.index, failed, at, len(targets))
 		}
 		wait := behavior.Backoff(d.g.cfg.Seed, d.index, failed, d.g.cfg.BackoffBase, d.g.cfg.BackoffCap, atLeast)
-		if hasPlace(err) && failed < placesInVain {
+		if !hasPlace(err) {
+			vain = 0
+		} else if vain++; vain <= placesInVain {
 			wait = atLeast // later, and the place is another's
 		}
 		pause := time.NewTimer(wait)

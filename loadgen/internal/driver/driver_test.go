@@ -221,6 +221,27 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestSettlingBeginsAgain: what is confirmed while the run settles has the whole time to arrive everywhere.
+func TestSettlingBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(3)
+		s.cfg.Device.Seed = 1
+		s.gate.DropReply = func(ty wire.Type, n int) bool { return ty == wire.TSent && n == 90 } // the last: sent again after ten seconds
+		s.gate.DropPush = func(dev, _ string, seq int64) bool { return seq == 3+90 && dev == "t-u2-d1" }
+		tell := s.cfg.OnPhase
+		s.cfg.OnPhase = func(p Phase, at clock.Time) {
+			tell(p, at)
+			if p == Settle { // later than the time for settling, sooner than that after the confirmation
+				time.AfterFunc(s.cfg.Settle+2*time.Second, func() { s.gate.Kick("t-u2-d1", wire.CloseSlow.Code, "") })
+			}
+		}
+		r, err := Run(t.Context(), s.cfg)
+		if err != nil || !r.Settled {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
 // TestUnsettled: what nobody repairs is named at the end of the settle time, and is no error of the driver.
 func TestUnsettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

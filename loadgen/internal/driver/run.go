@@ -198,7 +198,7 @@ func (r *runner) probe(ctx context.Context) error {
 func (r *runner) connect(ctx context.Context) error {
 	begun := clock.Now()
 	gap := time.Duration(float64(time.Second) / r.cfg.ConnectRate)
-	plan := &ramp{n: int64(len(r.devices)), gap: gap}
+	plan := population.Evenly(int64(len(r.devices)), gap)
 	pacer.Run(ctx, plan, begun, pacer.Timers{}, func(a *population.Arrival, _ clock.Time) {
 		r.group.Start(r.devices[a.Index], r.cfg.Targets[a.Index%int64(len(r.cfg.Targets))], r.cfg.Targets...)
 	})
@@ -223,19 +223,6 @@ func (r *runner) lastError() error {
 		return err
 	}
 	return errors.New("the gateway did not answer")
-}
-
-// ramp is an even plan of n starts.
-type ramp struct {
-	n, i int64
-	gap  time.Duration
-}
-
-// Next implements population.Arrivals.
-func (p *ramp) Next() (population.Arrival, bool) {
-	a := population.Arrival{Index: p.i, At: time.Duration(p.i) * p.gap}
-	p.i++
-	return a, a.Index < p.n
 }
 
 // watch waits until a moment, and ends early with an error if the targets are lost.

@@ -187,6 +187,7 @@ func TestStallOverSockets(t *testing.T) {
 	s.cfg.OnPhase = func(Phase, clock.Time) {}
 	var began, went clock.Time
 	var watch sync.WaitGroup
+	// Real sockets, and so real time: what is waited for is a count that nobody tells of.
 	watch.Go(func() {
 		for sink.done.Load() < 20 {
 			time.Sleep(time.Millisecond)

@@ -218,7 +218,7 @@ func (f *Fleet) measure(ctx context.Context, m *member) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	boot := bootID()
+	boot := BootID()
 	m.Clock = m.clock.fix(boot != "" && boot == m.Boot)
 	f.cfg.Say("%s: %s", m.Name, m.Clock)
 	return nil

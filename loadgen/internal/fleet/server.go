@@ -63,8 +63,9 @@ func embedded() (s *server.Server, url string, err error) {
 	return s, "nats://" + token + "@" + s.Addr().String(), nil
 }
 
-// bootID names what the machine has been through since it was started; processes with the same one share CLOCK_MONOTONIC.
-func bootID() string {
+// BootID names what the machine has been through since it was started; processes with the same one share CLOCK_MONOTONIC. It is
+// empty where the system does not tell.
+func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

@@ -62,7 +62,7 @@ type Session struct {
 func Serve(ctx context.Context, cfg WorkerConfig, work Work) error {
 	w := &serving{cfg: cfg, work: work, begun: make(chan *Session, 1)}
 	w.me = cfg.Member
-	w.me.ID, w.me.PID, w.me.Boot = secret(8), os.Getpid(), bootID()
+	w.me.ID, w.me.PID, w.me.Boot = secret(8), os.Getpid(), BootID()
 	nc, err := connect(cfg.URL, "imbench worker", w.disconnected)
 	if err != nil {
 		return err

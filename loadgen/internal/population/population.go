@@ -62,3 +62,17 @@ type Arrival struct {
 type Arrivals interface {
 	Next() (a Arrival, ok bool)
 }
+
+// Evenly is a plan of n arrivals a gap apart, of nothing but their times.
+func Evenly(n int64, gap time.Duration) Arrivals { return &evenly{n: n, gap: gap} }
+
+type evenly struct {
+	n, i int64
+	gap  time.Duration
+}
+
+func (e *evenly) Next() (Arrival, bool) {
+	a := Arrival{Index: e.i, At: time.Duration(e.i) * e.gap}
+	e.i++
+	return a, a.Index < e.n
+}

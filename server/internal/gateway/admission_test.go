@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+// All sleeps in here are in virtual time: they move it.
+
 // TestStormIsAdmittedAtTheRate: a thousand devices that come at once, and come back when they are told, are all in after
 // just the time that the rate needs, and each was turned away once at most.
 func TestStormIsAdmittedAtTheRate(t *testing.T) {
