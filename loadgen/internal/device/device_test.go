@@ -338,7 +338,7 @@ func TestReconnect(t *testing.T) {
 func TestNotAdmitted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 1, "push")
-		w.gate.Admit = func(n int) (bool, int) { return n > 5, 1500 }
+		w.gate.Admit = func(n int) (bool, int) { return n == 6 || n > 9, 1500 }
 		w.open()
 		w.g.Start(0, "mem")
 		w.wait(time.Minute)
@@ -351,10 +351,16 @@ func TestNotAdmitted(t *testing.T) {
 				t.Errorf("hello %d came after %v", i+2, gap)
 			}
 		}
+		// After a session that was lost there are as many places to take.
+		w.gate.Kick("", wire.CloseSlow.Code, "")
+		w.wait(time.Minute)
+		if h = w.requests(wire.THello); len(h) != 10 || h[9].At.Sub(h[6].At) > 3*1510*time.Millisecond {
+			t.Errorf("after a lost session: %d hellos, %v from the first to the last", len(h), h[len(h)-1].At.Sub(h[6].At))
+		}
 		w.settled()
 		w.gate.Kick("", wire.CloseReplaced.Code, "replaced")
 		w.wait(time.Minute)
-		if n := len(w.requests(wire.THello)); n != 6 || w.n.Ended.Load() != 1 || w.n.Connected.Load() != 0 || w.n.Ready.Load() != 0 {
+		if n := len(w.requests(wire.THello)); n != 10 || w.n.Ended.Load() != 1 || w.n.Connected.Load() != 0 || w.n.Ready.Load() != 0 {
 			t.Errorf("after a terminal close: %d hellos, %d ended, %d connected", n, w.n.Ended.Load(), w.n.Connected.Load())
 		}
 	})
