@@ -51,15 +51,13 @@ func (a *admission) ask(who claimant) (wait time.Duration) {
 	now := time.Now()
 	a.forget(now)
 	at, waits := a.places[who]
-	switch {
-	case waits && at.After(now):
+	if waits && at.After(now) {
 		return at.Sub(now)
-	case waits && a.limit.AllowN(now, 1):
-		delete(a.places, who)
-		return 0
-	case waits: // more of them than come in turn
-		return a.interval + rand.N(time.Duration(a.burst)*a.interval)
 	}
+	delete(a.places, who)
+	if waits && a.limit.AllowN(now, 1) {
+		return 0
+	} // else those who are late have come with others, more than in turn: each gets another place
 	// A full bucket says that those whose turn it was have not come.
 	if free := !a.next.After(now) || a.limit.TokensAt(now) >= float64(a.burst); free && a.limit.AllowN(now, 1) {
 		return 0

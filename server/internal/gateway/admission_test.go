@@ -122,8 +122,8 @@ func TestAdmissionQueue(t *testing.T) {
 					in++
 				}
 			}
-			if in != 10 {
-				t.Errorf("%d were let in at once, want the burst of 10", in)
+			if in != 10 || a.waiting() != 30 {
+				t.Errorf("%d were let in at once, %d have another place; want the burst of 10, and 30", in, a.waiting())
 			}
 		},
 		"the queue ends": func(t *testing.T) {
