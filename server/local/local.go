@@ -146,6 +146,9 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 	for _, p := range s.Processes() {
 		giveWay(p.PID)
 	}
+	if s.pg != nil {
+		s.watchers.Go(func() { s.keepGivingWay(s.stopping) })
+	}
 	s.watch()
 	return errors.Join(errs...)
 }

@@ -3,3 +3,5 @@
 package local
 
 func giveWay(int) {}
+
+func (s *Stack) keepGivingWay(<-chan struct{}) {}

@@ -50,6 +50,7 @@ type config struct {
 	lease        time.Duration
 	dbConns      int
 	sendConns    int
+	innerConns   int
 	grace        time.Duration
 	sweep        time.Duration
 	queue        int
@@ -60,6 +61,7 @@ type config struct {
 	heartbeat    time.Duration
 	ackDelay     time.Duration
 	admission    int
+	acceptRate   int
 	perUser      int
 	perAddress   int
 	requestRate  int
@@ -98,8 +100,9 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.TextVar(&c.logLevel, "log-level", slog.LevelInfo, "least `level` that is logged: debug, info, warn, error")
 	f.DurationVar(&c.drain, "drain", 2*time.Second, "time over which connections are closed at the end")
 	f.DurationVar(&c.lease, "lease", 15*time.Second, "time after which the others take a silent gateway for dead")
-	f.IntVar(&c.dbConns, "db-conns", 8, "database connections for reads and acknowledgements")
+	f.IntVar(&c.dbConns, "db-conns", 8, "database connections for what devices and administrators ask for")
 	f.IntVar(&c.sendConns, "send-conns", 4, "database connections for sends")
+	f.IntVar(&c.innerConns, "inner-conns", 4, "database connections for fan-out, acknowledgements, routes and the lease: no request holds them up")
 
 	f.DurationVar(&c.grace, "grace", 4*time.Second, "an event unacknowledged for so long is told again; longer than -ack-delay")
 	f.DurationVar(&c.sweep, "sweep", time.Second, "period of the repair sweep; 0 = none")
@@ -112,6 +115,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.DurationVar(&c.ackDelay, "ack-delay", 0, "time that devices may delay a cumulative acknowledgement, told in welcome; 0 = three quarters of -grace, 3s at most")
 
 	f.IntVar(&c.admission, "admission", 1000, "handshakes a second; 0 = no limit")
+	f.IntVar(&c.acceptRate, "accept-rate", 0, "connections accepted a second, also of those that are then refused; more wait in the system's queue; 0 = twice -admission, but at least 1000")
 	f.IntVar(&c.perUser, "conns-per-user", 16, "connections of one user; 0 = no limit")
 	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
 	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection, and of one user over HTTP; 0 = no limit")
@@ -143,6 +147,9 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 	c.gatewayID = cmp.Or(c.gatewayID, env["IM_GATEWAY_ID"], defaultID())
 	if c.ackDelay == 0 {
 		c.ackDelay = max(time.Millisecond, min(3*time.Second, c.grace*3/4))
+	}
+	if c.acceptRate == 0 && c.admission != 0 {
+		c.acceptRate = max(1000, 2*c.admission)
 	}
 	c.checkPlaces(f)
 	c.checkTuning(f)
@@ -223,10 +230,11 @@ func (c *config) checkTuning(f *flagSet) {
 		range_               string
 	}{
 		{"db-conns", c.dbConns, 2, 1000, "from 2 to 1000"}, {"send-conns", c.sendConns, 1, 1000, "from 1 to 1000"},
+		{"inner-conns", c.innerConns, 2, 1000, "from 2 to 1000"},
 		{"queue", c.queue, 4, 1 << 16, "from 4 to 65536"},
 		{"queue-bytes", c.queueBytes, wire.MaxReply, 1 << 30, "from 262144 to 1073741824"},
 		{"hint-above", c.hintAbove, 1, 1 << 30, "1 or more"}, {"open-only-above", c.openOnly, 1, 1 << 30, "1 or more"},
-		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
+		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"accept-rate", c.acceptRate, 0, 1 << 21, "from 0 to 2097152"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
 		{"shards", c.shards, 1, 64, "from 1 to 64"}, {"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"},
 		{"ack-workers", c.ackWorkers, 1, 64, "from 1 to 64"},
@@ -235,6 +243,7 @@ func (c *config) checkTuning(f *flagSet) {
 	} {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
+	f.need(c.acceptRate == 0 || c.acceptRate >= c.admission, "accept-rate", "at least -admission: who is not accepted is not admitted")
 	f.need(c.retentionEvery == 0 || c.retentionEvery >= minRetentionEvery && c.retentionEvery <= time.Hour, "retention-every",
 		"0 (none by this gateway) or from "+minRetentionEvery.String()+" to 1h0m0s")
 	f.need(c.retentionKeys >= minRetentionKeys && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from "+

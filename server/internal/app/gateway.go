@@ -120,7 +120,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	if p.adminL, err = listen("admin-listen", c.adminListen); err != nil {
 		return err
 	}
-	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns), ChangeWait: lockWait, Faults: c.faults}, c.migrate); err != nil {
+	if p.store, err = openStore(ctx, postgres.Config{URL: c.db, Conns: int32(c.dbConns), SendConns: int32(c.sendConns), InnerConns: int32(c.innerConns), ChangeWait: lockWait, Faults: c.faults}, c.migrate); err != nil {
 		return err
 	}
 	if err = p.takeLease(ctx); err != nil {
@@ -180,7 +180,7 @@ func (p *process) serve() {
 		MaxHeaderBytes: 16 << 10, ErrorLog: quiet}
 	p.admin = &http.Server{Handler: api.Admin(cfg), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quiet}
-	deviceL := net.Listener(rawsock.Listener{Listener: p.deviceL})
+	deviceL := paced(rawsock.Listener{Listener: p.deviceL}, p.cfg.acceptRate)
 	if p.cfg.tls != nil {
 		deviceL = tls.NewListener(deviceL, p.cfg.tls)
 	}

@@ -16,10 +16,10 @@ func (c *config) limits() map[string]any {
 		"max_frame_bytes": wire.MaxFrame, "max_body_bytes": wire.MaxBody, "queue_frames": c.queue, "queue_bytes": c.queueBytes,
 		"hint_above": c.hintAbove, "open_only_above": c.openOnly, "hint_window_ms": c.hintWindow.Milliseconds(),
 		"grace_ms": c.grace.Milliseconds(), "sweep_ms": c.sweep.Milliseconds(), "ack_delay_ms": c.ackDelay.Milliseconds(),
-		"heartbeat_ms": c.heartbeat.Milliseconds(), "admission_per_second": c.admission, "conns_per_user": c.perUser,
+		"heartbeat_ms": c.heartbeat.Milliseconds(), "admission_per_second": c.admission, "accepts_per_second": c.acceptRate, "conns_per_user": c.perUser,
 		"conns_per_address": c.perAddress, "requests_per_second": c.requestRate, "send_workers": c.sendWorkers,
 		"send_linger_ms": ms(c.sendLinger), "send_max_batch": c.sendMaxBatch, "ack_window_ms": ms(c.ackWindow),
-		"announce_linger_ms": ms(c.busLinger), "db_conns": c.dbConns, "send_conns": c.sendConns,
+		"announce_linger_ms": ms(c.busLinger), "db_conns": c.dbConns, "send_conns": c.sendConns, "inner_conns": c.innerConns,
 		"retention_every_ms": c.retentionEvery.Milliseconds(), "retention_batch": c.retentionBatch,
 		"retention_keys_ms": c.retentionKeys.Milliseconds(),
 	}
@@ -97,7 +97,7 @@ func (s snapshots) pools(m emitter) {
 	for _, pool := range []struct {
 		name string
 		stat poolStat
-	}{{"general", s.p.store.Pool().Stat()}, {"send", s.p.store.SendPool().Stat()}} {
+	}{{"general", s.p.store.Pool().Stat()}, {"send", s.p.store.SendPool().Stat()}, {"inner", s.p.store.InnerPool().Stat()}} {
 		m.gauge("im_db_pool_conns", "Database connections by state.", float64(pool.stat.AcquiredConns()), "pool", pool.name, "state", "acquired")
 		m.gauge("im_db_pool_conns", "Database connections by state.", float64(pool.stat.IdleConns()), "pool", pool.name, "state", "idle")
 		m.gauge("im_db_pool_conns_limit", "Database connections that the pool may have.", float64(pool.stat.MaxConns()), "pool", pool.name)

@@ -146,7 +146,7 @@ func (s *Store) writeTold(ctx context.Context, rows map[cursorKey]*ackRow, out [
 		conv[i], dev[i], inst[i] = row.req.Conv, row.req.From.Device, row.req.From.Install
 		epoch[i], seq[i] = row.req.Epoch, row.req.Seq
 	}
-	res, err := s.pool.Query(ctx, ackToldSQL, conv, dev, inst, epoch, seq)
+	res, err := s.inner.Query(ctx, ackToldSQL, conv, dev, inst, epoch, seq)
 	return answerMoved(res, err, rows, out)
 }
 
@@ -159,7 +159,7 @@ func (s *Store) writeCursors(ctx context.Context, rows map[cursorKey]*ackRow, ou
 		conv, dev, user = append(conv, row.req.Conv), append(dev, row.req.From.Device), append(user, row.req.From.User)
 		inst, epoch, seq = append(inst, row.req.From.Install), append(epoch, row.req.Epoch), append(seq, row.req.Seq)
 	}
-	res, err := s.pool.Query(ctx, ackSQL, conv, dev, user, inst, seq, epoch)
+	res, err := s.inner.Query(ctx, ackSQL, conv, dev, user, inst, seq, epoch)
 	return answerMoved(res, err, rows, out)
 }
 
@@ -188,7 +188,7 @@ func (s *Store) ackReasons(ctx context.Context, missed []*ackRow, reqs []im.AckR
 	for i, row := range missed {
 		conv[i], dev[i], user[i], inst[i] = row.req.Conv, row.req.From.Device, row.req.From.User, row.req.From.Install
 	}
-	res, err := s.pool.Query(ctx, ackReasonSQL, conv, dev, user, inst)
+	res, err := s.inner.Query(ctx, ackReasonSQL, conv, dev, user, inst)
 	if err != nil {
 		return err
 	}

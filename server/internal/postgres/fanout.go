@@ -36,7 +36,7 @@ func (s *Store) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, e
 	if total == 0 {
 		return nil, nil
 	}
-	rows, err := s.pool.Query(ctx, eventsSQL, conv, lo, hi)
+	rows, err := s.inner.Query(ctx, eventsSQL, conv, lo, hi)
 	if err != nil {
 		return nil, interpret(err)
 	}
@@ -71,7 +71,7 @@ func (s *Store) ConvInfos(ctx context.Context, from []im.SeqRange) ([]im.ConvInf
 	for i, r := range from {
 		conv[i], seq[i] = r.Conv, r.From
 	}
-	rows, err := s.pool.Query(ctx, convInfosSQL, conv, seq)
+	rows, err := s.inner.Query(ctx, convInfosSQL, conv, seq)
 	if err != nil {
 		return nil, interpret(err)
 	}
@@ -93,7 +93,7 @@ const headsSQL = `SELECT conv_id, next_seq - 1 FROM conversations WHERE conv_id 
 
 // Heads reads current heads by key; see im.Store. Conversations that do not exist are left out.
 func (s *Store) Heads(ctx context.Context, convs []string) (map[string]int64, error) {
-	rows, err := s.pool.Query(ctx, headsSQL, convs)
+	rows, err := s.inner.Query(ctx, headsSQL, convs)
 	if err != nil {
 		return nil, interpret(err)
 	}

@@ -42,7 +42,7 @@ func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, li
 	if len(conv) == 0 {
 		return nil, nil
 	}
-	rows, err := s.pool.Query(ctx, routesSQL, gateway)
+	rows, err := s.inner.Query(ctx, routesSQL, gateway)
 	if err != nil {
 		return nil, interpret(err)
 	}
@@ -58,7 +58,7 @@ func (s *Store) Lagging(ctx context.Context, gateway string, heads []im.Head, li
 		return nil, interpret(err)
 	}
 	var list []im.Lag
-	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(ctx, s.inner, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SET LOCAL plan_cache_mode = force_custom_plan`); err != nil {
 			return err
 		}

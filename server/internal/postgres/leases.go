@@ -46,13 +46,13 @@ AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
 
 // RenewLease keeps a gateway alive for ttl, and clears routes of gateways that are not; see im.Store.
 func (s *Store) RenewLease(ctx context.Context, gateway, lease string, ttl time.Duration) (now string, err error) {
-	err = s.pool.QueryRow(ctx, renewSQL, gateway, ttl.Microseconds(), lease, rand.Text()).Scan(&now)
+	err = s.inner.QueryRow(ctx, renewSQL, gateway, ttl.Microseconds(), lease, rand.Text()).Scan(&now)
 	switch {
 	case err != nil:
 	case lease == "":
 		err = s.dropRoutes(ctx, gateway, now)
 	case lease == now:
-		_, err = s.pool.Exec(ctx, lapsedSQL, (ttl / 3).Microseconds(), gateway)
+		_, err = s.inner.Exec(ctx, lapsedSQL, (ttl / 3).Microseconds(), gateway)
 	}
 	return now, interpret(err)
 }
@@ -62,7 +62,7 @@ const leaseElsewhereSQL = `SELECT EXISTS (SELECT 1 FROM gateways WHERE gateway_i
 // LeaseElsewhere says whether another lease of this gateway id than the given one is in force: another process holds it, or
 // held it when it ended without dropping it.
 func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease string) (elsewhere bool, err error) {
-	err = s.pool.QueryRow(ctx, leaseElsewhereSQL, gateway, lease).Scan(&elsewhere)
+	err = s.inner.QueryRow(ctx, leaseElsewhereSQL, gateway, lease).Scan(&elsewhere)
 	return elsewhere, interpret(err)
 }
 
@@ -75,7 +75,7 @@ DELETE FROM routes WHERE device_id IN (
 func (s *Store) dropRoutes(ctx context.Context, gateway, lease string) error {
 	const most = 10_000
 	for {
-		tag, err := s.pool.Exec(ctx, dropRoutesSQL, gateway, lease, most)
+		tag, err := s.inner.Exec(ctx, dropRoutesSQL, gateway, lease, most)
 		if err != nil || tag.RowsAffected() < most {
 			return err
 		}
@@ -88,7 +88,7 @@ func (s *Store) DropLease(ctx context.Context, gateway, lease string) error {
 	if err := s.dropRoutes(ctx, gateway, lease); err != nil {
 		return interpret(err)
 	}
-	_, err := s.pool.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1 AND holder = $2`, gateway, lease)
+	_, err := s.inner.Exec(ctx, `DELETE FROM gateways WHERE gateway_id = $1 AND holder = $2`, gateway, lease)
 	return interpret(err)
 }
 

@@ -111,7 +111,7 @@ func (s *Store) ReadBatch(ctx context.Context, reqs []im.ReadReq) ([]im.ReadResu
 		})
 		return err
 	})
-	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
+	if err := s.inner.SendBatch(ctx, &b).Close(); err != nil {
 		return nil, noBusy(err)
 	}
 	return out, nil

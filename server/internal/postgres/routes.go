@@ -83,7 +83,7 @@ func (s *Store) claimRound(ctx context.Context, claims []im.RouteClaim, round ma
 		dev, user, gw = append(dev, c.Device), append(user, c.User), append(gw, c.Gateway)
 		inst, conn, lease = append(inst, c.Install), append(conn, c.Conn), append(lease, c.Lease)
 	}
-	rows, err := s.pool.Query(ctx, claimSQL, dev, user, inst, gw, conn, lease)
+	rows, err := s.inner.Query(ctx, claimSQL, dev, user, inst, gw, conn, lease)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (s *Store) claimReasons(ctx context.Context, claims []im.RouteClaim, missed
 	for _, i := range missed {
 		dev, user, inst = append(dev, claims[i].Device), append(user, claims[i].User), append(inst, claims[i].Install)
 	}
-	rows, err := s.pool.Query(ctx, claimReasonSQL, dev, user, inst)
+	rows, err := s.inner.Query(ctx, claimReasonSQL, dev, user, inst)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *Store) ReleaseRoutes(ctx context.Context, routes []im.Route) error {
 	for i, r := range routes {
 		dev[i], gen[i] = r.Device, r.Generation
 	}
-	_, err := s.pool.Exec(ctx, releaseSQL, dev, gen)
+	_, err := s.inner.Exec(ctx, releaseSQL, dev, gen)
 	return interpret(err)
 }
 
@@ -173,7 +173,7 @@ func (s *Store) AssertRoutes(ctx context.Context, gateway string, held []im.Held
 	for i, r := range held {
 		dev[i], gen[i], conn[i] = r.Device, r.Generation, r.Conn
 	}
-	rows, err := s.pool.Query(ctx, assertSQL, gateway, dev, gen, conn)
+	rows, err := s.inner.Query(ctx, assertSQL, gateway, dev, gen, conn)
 	if err != nil {
 		return nil, interpret(err)
 	}

@@ -24,9 +24,13 @@ var _ im.Store = (*Store)(nil)
 
 // Config says how to reach the database. A zero field takes its default.
 type Config struct {
-	URL         string
-	Conns       int32         // connections for reads, acknowledgements and the rest; default 8
-	SendConns   int32         // connections for SendBatch, at least the Sender's workers + waiters; default 4
+	URL       string
+	Conns     int32 // connections for what devices and administrators ask for; default 8
+	SendConns int32 // connections for SendBatch, at least the Sender's workers + waiters; default 4
+	// InnerConns are connections for fan-out, acknowledgements, routes, leases and the sweep; default 4. Requests must not
+	// hold them up: devices that are told late ask for what is there already, and if what they ask were served first,
+	// they would be told later still, and ask for more.
+	InnerConns  int32
 	LockTimeout time.Duration // default 500ms; a contended send waits so long for its conversation
 	ChangeWait  time.Duration // default LockTimeout; a join, a leave or a recall waits so long for its conversation
 	StmtTimeout time.Duration // default 10s
@@ -37,18 +41,20 @@ type Config struct {
 
 // Store is the durable state on PostgreSQL.
 type Store struct {
-	cfg  Config
-	pool *pgxpool.Pool // everything but sends
-	send *pgxpool.Pool // sends: they never wait for a connection that reads
+	cfg   Config
+	pool  *pgxpool.Pool // what devices and administrators ask for, but sends
+	send  *pgxpool.Pool // sends: they never wait for a connection that reads
+	inner *pgxpool.Pool // see Config.InnerConns
 
 	summarized atomic.Int64 // when the BRIN index was last brought up to date, Unix nanoseconds
 }
 
-// Open connects both pools and checks that the database answers. It does not migrate. Errors: im.ErrUnavailable, or a
+// Open connects its pools and checks that the database answers. It does not migrate. Errors: im.ErrUnavailable, or a
 // plain error for a malformed URL.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg.Conns = or(cfg.Conns, 8)
 	cfg.SendConns = or(cfg.SendConns, 4)
+	cfg.InnerConns = or(cfg.InnerConns, 4)
 	cfg.LockTimeout = or(cfg.LockTimeout, 500*time.Millisecond)
 	cfg.ChangeWait = or(cfg.ChangeWait, cfg.LockTimeout)
 	cfg.StmtTimeout = or(cfg.StmtTimeout, 10*time.Second)
@@ -59,7 +65,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if s.pool, err = newPool(ctx, cfg, cfg.Conns); err != nil {
 		return nil, err
 	}
-	s.send, err = newPool(ctx, cfg, cfg.SendConns)
+	if s.send, err = newPool(ctx, cfg, cfg.SendConns); err == nil {
+		s.inner, err = newPool(ctx, cfg, cfg.InnerConns)
+	}
 	if err == nil {
 		err = s.Ping(ctx)
 	}
@@ -110,7 +118,7 @@ func (s *Store) changeRow(ctx context.Context, scan []any, sql string, args ...a
 
 // Close ends the connections, waiting for those in use. It may be called twice.
 func (s *Store) Close() {
-	for _, p := range []*pgxpool.Pool{s.send, s.pool} {
+	for _, p := range []*pgxpool.Pool{s.send, s.inner, s.pool} {
 		if p != nil {
 			p.Close()
 		}
@@ -125,6 +133,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // SendPool is the pool of the sending connections, for metrics.
 func (s *Store) SendPool() *pgxpool.Pool { return s.send }
+
+// InnerPool is the pool of Config.InnerConns, for metrics.
+func (s *Store) InnerPool() *pgxpool.Pool { return s.inner }
 
 func or[T int | int32 | int64 | time.Duration](v, def T) T {
 	if v == 0 {

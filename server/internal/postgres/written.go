@@ -20,7 +20,7 @@ func (s *Store) Written(ctx context.Context, olderThan, window time.Duration) ([
 	if err := s.summarize(ctx); err != nil {
 		return nil, interpret(err)
 	}
-	rows, err := s.pool.Query(ctx, writtenSQL, olderThan.Microseconds(), window.Microseconds())
+	rows, err := s.inner.Query(ctx, writtenSQL, olderThan.Microseconds(), window.Microseconds())
 	if err != nil {
 		return nil, interpret(err)
 	}
@@ -44,6 +44,6 @@ func (s *Store) summarize(ctx context.Context) error {
 	if now-last < int64(summarizeEvery) || !s.summarized.CompareAndSwap(last, now) {
 		return nil
 	}
-	_, err := s.pool.Exec(ctx, `SELECT im_summarize()`)
+	_, err := s.inner.Exec(ctx, `SELECT im_summarize()`)
 	return err
 }
