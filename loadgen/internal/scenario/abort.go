@@ -47,18 +47,18 @@ func (r AbortRule) String() string {
 func (s *Scenario) abortIssues(whole bool) (list []issue) {
 	for i := range s.Abort {
 		r, path := &s.Abort[i], fmt.Sprintf("abort[%d]", i)
-		var bad []issue
+		// Of the metric the sentence below says more than that it is none of the tag's.
+		bad := slices.DeleteFunc(fieldIssues(r, path), func(i issue) bool { return i.path == path+".metric" })
 		switch {
 		case r.Metric == "":
 			if whole { // else it may be what could not be read
-				bad = []issue{{path, "has no metric"}}
+				bad = append(bad, issue{path, "has no metric"})
 			}
 		case !slices.Contains(abortMetrics, r.Metric):
-			bad = []issue{{path, fmt.Sprintf("unknown metric %q; %s", r.Metric, nearest(r.Metric, abortMetrics))}}
+			bad = append(bad, issue{path, fmt.Sprintf("unknown metric %q; %s", r.Metric, nearest(r.Metric, abortMetrics))})
 		case r.Max == nil && r.Min == nil:
-			bad = []issue{{path, r.Metric + " needs max or min"}}
+			bad = append(bad, issue{path, r.Metric + " needs max or min"})
 		default:
-			bad = fieldIssues(r, path)
 			for _, l := range []*Limit{r.Max, r.Min} {
 				if l == nil {
 					continue

@@ -24,9 +24,18 @@ func TestAbortRulesAreRead(t *testing.T) {
 		"{metric: connected, min: 50%, for: -5s}":   "must be at least 0s",
 		"{metric: connected, min: 50%, during: 5s}": `unknown field "during"`,
 	} {
-		if _, err := Parse("x.yaml", []byte("abort:\n  - "+line+"\n")); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.yaml:2:") {
-			t.Errorf("%s: got %v, want %q", line, err, want)
+		_, err := Parse("x.yaml", []byte("abort:\n  - "+line+"\n"))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "x.yaml:2:") != 1 {
+			t.Errorf("%s: got %v, want %q, and nothing else", line, err, want)
 		}
+	}
+}
+
+// All that is wrong with a rule is told at once, and once.
+func TestAbortRuleWithTwoMistakes(t *testing.T) {
+	_, err := Parse("x.yaml", []byte("abort:\n  - {metric: error_rat, max: 1, for: 2h}\n"))
+	if err == nil || strings.Count(err.Error(), `unknown metric "error_rat"`) != 1 || strings.Count(err.Error(), "must be at most 1h") != 1 || strings.Count(err.Error(), "x.yaml:2:") != 2 {
+		t.Errorf("got %v", err)
 	}
 }
 

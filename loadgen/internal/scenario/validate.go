@@ -71,10 +71,12 @@ func ranges(v reflect.Value, path string) []issue {
 		if isSection(f.Type) {
 			list = append(list, ranges(v.FieldByIndex(f.Index), p)...)
 		} else if items := v.FieldByIndex(f.Index); f.Type.Kind() == reflect.Slice && isSection(f.Type.Elem()) {
+			switch f.Type.Elem() {
+			case reflect.TypeFor[Fault](), reflect.TypeFor[AbortRule](): // faultIssues and abortIssues have those
+				continue
+			}
 			for i := range items.Len() {
-				if f.Type.Elem() != reflect.TypeFor[Fault]() { // faultIssues has those
-					list = append(list, ranges(items.Index(i), fmt.Sprintf("%s[%d]", p, i))...)
-				}
+				list = append(list, ranges(items.Index(i), fmt.Sprintf("%s[%d]", p, i))...)
 			}
 		} else if message := f.outside(v.FieldByIndex(f.Index)); message != "" {
 			list = append(list, issue{p, message})
