@@ -58,7 +58,7 @@ endef
 report: build ## make reports/out/index.html of the newest finished run
 	bin/reports
 
-# RUN='^TestCheck04$$' limits it; the checks of the others then count as not run.
+# RUN='^TestCheck04$$' limits it; the exit status is then that of the checks that ran.
 verify: ## run the named checks and write their evidence to evidence/
 	@$(GO) run ./server/internal/evidence/verify -revision $(REVISION) $(if $(RUN),-run '$(RUN)')
 

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"imbench/server/internal/evidence"
 )
 
 func TestFollow(t *testing.T) {
@@ -39,6 +41,34 @@ func TestUsage(t *testing.T) {
 	}
 	// A package that is not there: the tests cannot be run.
 	if code := run(t.Context(), []string{"-packages", "./no-such-package", "-out", t.TempDir()}, &out, &wrong); code != 1 {
+		t.Errorf("status %d, %s", code, wrong.String())
+	}
+}
+
+// With -run the checks that were not asked for do not make the status; what ran does.
+func TestStatus(t *testing.T) {
+	for _, c := range []struct {
+		verdict evidence.Verdict
+		some    bool
+		want    int
+	}{
+		{evidence.Verdict{Passed: 80, Observed: 3, Later: 1}, false, 0},
+		{evidence.Verdict{Passed: 79, Missing: 1}, false, 1},
+		{evidence.Verdict{Passed: 9, Missing: 71}, true, 0},
+		{evidence.Verdict{Passed: 8, Failed: 1, Missing: 71}, true, 1},
+		{evidence.Verdict{Passed: 8, Unproven: 1, Missing: 71}, true, 1},
+	} {
+		if got := status(c.verdict, c.some); got != c.want {
+			t.Errorf("%v, some %v: status %d, want %d", c.verdict, c.some, got, c.want)
+		}
+	}
+}
+
+// A pattern that matches nothing proves nothing.
+func TestNothingMatches(t *testing.T) {
+	var out, wrong strings.Builder
+	code := run(t.Context(), []string{"-run", "^TestCheckThatThereIsNot$", "-packages", "imbench/server/internal/evidence", "-out", t.TempDir()}, &out, &wrong)
+	if code != 1 || !strings.Contains(wrong.String(), "matches no check") {
 		t.Errorf("status %d, %s", code, wrong.String())
 	}
 }
