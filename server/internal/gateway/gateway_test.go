@@ -345,6 +345,43 @@ func TestAdmission(t *testing.T) {
 		}
 		h.connect("ben", "b1")
 	})
+	t.Run("user, at the same moment", func(t *testing.T) {
+		h := newHouse(t, func(c *Config) { c.PerUser = 1 })
+		gate := make(chan struct{})
+		h.backend.late = gate
+		first := h.dial("ana/a1")
+		first.say(`{"t":"hello","device":"a1","install":1}`)
+		for len(h.backend.seen().claims) == 0 {
+			runtime.Gosched()
+		}
+		second := h.dial("ana/a2")
+		second.say(`{"t":"hello","device":"a2","install":1}`)
+		if f := second.next(); f.Code != wire.RateLimited {
+			t.Fatalf("%+v", f)
+		}
+		close(gate)
+		if f := first.next(); f.T != wire.TWelcome {
+			t.Fatalf("%+v", f)
+		}
+	})
+	t.Run("user, after a handshake that failed", func(t *testing.T) {
+		h := newHouse(t, func(c *Config) { c.PerUser = 1 })
+		h.backend.claimErr = im.ErrUnknownDevice
+		first := h.dial("ana/a1")
+		first.say(`{"t":"hello","device":"a1","install":1}`)
+		if f := first.next(); f.Code != wire.BadRequest {
+			t.Fatalf("%+v", f)
+		}
+		first.closed()
+		_ = first.ws.Close()
+		for h.hub.Connections() > 0 { // its place is given back before the reader ends
+			runtime.Gosched()
+		}
+		h.backend.mu.Lock()
+		h.backend.claimErr = nil
+		h.backend.mu.Unlock()
+		h.connect("ana", "a2")
+	})
 }
 
 func TestSendsInFlight(t *testing.T) {

@@ -202,9 +202,12 @@ func (s *session) hello(req *wire.Request) bool {
 		return false
 	}
 	s.me.Install = req.Install
-	if g.cfg.PerUser > 0 && g.deps.Hub.UserConnections(s.me.User, s.me.Device) >= g.cfg.PerUser {
-		s.turnAway("turned away", req.RID, wire.RateLimited, "too many connections of this user", wire.CloseNotAdmitted, retryIn(g.retryAfter()))
-		return false
+	if most := g.cfg.PerUser; most > 0 { // a place before the claim: handshakes of one moment must not all see the same room
+		if !g.deps.Hub.Reserve(s.me.User, s.me.Device, most) {
+			s.turnAway("turned away", req.RID, wire.RateLimited, "too many connections of this user", wire.CloseNotAdmitted, retryIn(g.retryAfter()))
+			return false
+		}
+		defer g.deps.Hub.Unreserve(s.me.User, s.me.Device)
 	}
 	generation, err := s.claim()
 	switch {

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ type registry struct {
 	devices map[string]*Conn
 	users   map[string]*user
 	claims  map[string]*claim
-	expires time.Time // no registered connection's token expires before; zero = none does, or they are looked at now
+	coming  map[string][]string // user → devices in handshakes under way, each as often as it has one
+	expires time.Time           // no registered connection's token expires before; zero = none does, or they are looked at now
 }
 
 // user is someone with a connection or a cached membership; all that concerns him is under the registry's lock but id,
@@ -63,7 +65,8 @@ type claim struct {
 }
 
 func newRegistry() registry {
-	return registry{all: map[int64]*Conn{}, devices: map[string]*Conn{}, users: map[string]*user{}, claims: map[string]*claim{}}
+	return registry{all: map[int64]*Conn{}, devices: map[string]*Conn{}, users: map[string]*user{}, claims: map[string]*claim{},
+		coming: map[string][]string{}}
 }
 
 func (r *registry) attach(c *Conn) {
@@ -201,18 +204,46 @@ func (h *Hub) RouteTaken(device string, generation int64) {
 	}
 }
 
-// UserConnections counts the registered connections of a user's devices other than the given one.
-func (h *Hub) UserConnections(user, but string) int {
+// Reserve takes a place for a handshake of one of a user's devices, unless most other devices of his are connected or on
+// their way already. However many connections and handshakes a device has, it takes one place. Unreserve gives it back:
+// when the handshake has failed, or after Register, since when the connection counts by itself.
+func (h *Hub) Reserve(user, device string, most int) bool {
 	r := &h.registry
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	u := r.users[user]
-	if u == nil {
-		return 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.othersLocked(user, device) >= most {
+		return false
 	}
-	n := 0
-	for c := u.conns; c != nil; c = c.next {
-		if c.peer.Device != but {
+	r.coming[user] = append(r.coming[user], device)
+	return true
+}
+
+// Unreserve ends what Reserve began.
+func (h *Hub) Unreserve(user, device string) {
+	r := &h.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.coming[user]
+	if i := slices.Index(list, device); i >= 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if r.coming[user] = list; len(list) == 0 {
+		delete(r.coming, user)
+	}
+}
+
+// othersLocked counts a user's devices other than the given one that are connected or have a place reserved.
+func (r *registry) othersLocked(user, but string) (n int) {
+	if u := r.users[user]; u != nil {
+		for c := u.conns; c != nil; c = c.next {
+			if c.peer.Device != but {
+				n++
+			}
+		}
+	}
+	list := r.coming[user]
+	for i, device := range list {
+		if device != but && r.devices[device] == nil && !slices.Contains(list[:i], device) {
 			n++
 		}
 	}

@@ -23,6 +23,46 @@ func register(h *Hub, c *Conn, user, device string, generation int64) bool {
 	return h.Register(c, Peer{User: user, Device: device, Generation: generation})
 }
 
+// others counts a user's devices but one.
+func (h *Hub) others(user, but string) int {
+	h.registry.mu.RLock()
+	defer h.registry.mu.RUnlock()
+	return h.registry.othersLocked(user, but)
+}
+
+// Places are taken before connections are registered, one a device, and come back.
+func TestReserve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, testConfig(), newMemory())
+		reserve := func(device string, want bool) {
+			t.Helper()
+			if got := h.Reserve("u", device, 2); got != want {
+				t.Errorf("%s: %v, want %v", device, got, want)
+			}
+		}
+		reserve("d1", true)
+		reserve("d2", true)
+		reserve("d2", true) // a second handshake of the same device
+		reserve("d3", false)
+		if !h.Reserve("v", "e1", 1) {
+			t.Error("another user's place was taken")
+		}
+		h.Unreserve("u", "d2")
+		reserve("d3", false) // the other handshake goes on
+		h.Unreserve("u", "d2")
+		reserve("d3", true)
+		h.Unreserve("u", "d3")
+		connect(t, h, "u", "d1").start() // registered, with its place still taken: that is one device
+		reserve("d2", true)
+		h.Unreserve("u", "d2")
+		h.Unreserve("u", "d1")
+		h.Unreserve("v", "e1")
+		if n := h.others("u", ""); n != 1 || len(h.registry.coming) != 0 {
+			t.Errorf("%d devices, left behind: %v", n, h.registry.coming)
+		}
+	})
+}
+
 // G1, G2: of two connections of a device the newer generation stays, in whichever order they come; the clean-up of the
 // old one does not touch the new one.
 func TestNewerGenerationReplacesTheOlder(t *testing.T) {
@@ -35,7 +75,7 @@ func TestNewerGenerationReplacesTheOlder(t *testing.T) {
 			t.Fatalf("first closed with %d, second with %d", first.closed, closedWith(second.conn))
 		}
 		first.conn.Gone(0)
-		if h.device("d") != second.conn || h.UserConnections("u", "") != 1 {
+		if h.device("d") != second.conn || h.others("u", "") != 1 {
 			t.Fatal("the old one's clean-up removed the new one")
 		}
 		late := h.NewConn(first.nc)
@@ -110,10 +150,10 @@ func TestRegistryAgainstAList(t *testing.T) {
 						}
 					}
 				}
-				if got := h.UserConnections(user, ""); got != want {
+				if got := h.others(user, ""); got != want {
 					t.Fatalf("%s has %d connections, want %d", user, got, want)
 				}
-				if got := h.UserConnections(user, "d0"); current["d0"] != nil && u == 0 && got != want-1 {
+				if got := h.others(user, "d0"); current["d0"] != nil && u == 0 && got != want-1 {
 					t.Fatalf("without d0 %d, want %d", got, want-1)
 				}
 			}
