@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
@@ -9,6 +10,16 @@ import (
 
 // units are Grafana's names of those that the dashboard uses.
 var units = []string{"ops", "s", "Bps", "bytes", "short", "percentunit"}
+
+// What a storm shows stands on the dashboard: who is let in, who waits, and who is closed.
+func TestAStormIsSeen(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"im_handshakes_total", "im_admission_limit", "im_admission_waiting", "im_closes_total", "im_connections"} {
+		if !bytes.Contains(Grafana, []byte(name+"{")) {
+			t.Errorf("no panel shows %s", name)
+		}
+	}
+}
 
 func TestPanels(t *testing.T) {
 	t.Parallel()
