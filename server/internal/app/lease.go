@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"imbench/server/internal/batch"
+	"imbench/server/internal/bus"
 	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
 )
@@ -34,6 +35,10 @@ type lease struct {
 	up      *atomic.Bool  // whether the database answers
 	at      *atomic.Int64 // when the lease was last renewed, in nanoseconds since 1970: for the metrics
 	log     *slog.Logger
+
+	elsewhere func(ctx context.Context, gateway, lease, application string) (until time.Time, connected bool, err error)
+	taken     func() // another process of this gateway id has the lease, and lives
+	rival     rival
 
 	now    atomic.Pointer[string] // the token
 	assert chan struct{}          // capacity 1: all routes are to be asserted
@@ -123,8 +128,25 @@ func (l *lease) step(ctx context.Context, limit time.Duration) {
 // due says whether it is time to renew.
 func (l *lease) due() bool { return time.Since(l.renewed) >= l.ttl/leaseParts }
 
+// renew renews the lease, or takes it again if it has lapsed. One that another process of this gateway id holds is left to
+// it: as soon as that process is seen to live, this one ends.
 func (l *lease) renew(ctx context.Context) error {
 	old := l.token()
+	until, _, err := l.elsewhere(ctx, l.gateway, old, "")
+	if err != nil {
+		return err
+	}
+	known := !l.rival.until.IsZero()
+	if l.rival.lives(until) {
+		l.taken()
+	}
+	if !until.IsZero() {
+		l.renewed = time.Now() // looked at again when it would have been renewed
+		if !known {
+			l.log.Warn("the lease is held by another process of this gateway id: devices are turned away until it lapses, or until that process is seen to live", "until", until)
+		}
+		return nil
+	}
 	now, err := l.store.RenewLease(ctx, l.gateway, old, l.ttl)
 	if err != nil {
 		return err
@@ -134,7 +156,7 @@ func (l *lease) renew(ctx context.Context) error {
 	if now != old {
 		l.now.Store(&now)
 		l.lapses.Add(1)
-		l.log.Warn("the lease had lapsed, or is held by another process of this gateway id too: the routes of all connections are asserted again")
+		l.log.Warn("the lease had lapsed: the routes of all connections are asserted again")
 		l.round()
 	}
 	return nil
@@ -186,12 +208,22 @@ func (c claims) Claim(ctx context.Context, claim im.RouteClaim) (im.RouteResult,
 	return c.Claimer.Claim(ctx, claim)
 }
 
-// takeLease announces the gateway in the database, and warns if its id is another's. Its row is there before it looks for a
+// rival is another process with this gateway's id, as its lease shows it.
+type rival struct{ until time.Time }
+
+// lives says whether the other process has renewed its lease since it was looked at last; until is zero when there is none.
+func (r *rival) lives(until time.Time) bool {
+	before := r.until
+	r.until = until
+	return !before.IsZero() && until.After(before)
+}
+
+// takeLease announces the gateway in the database, once no other process has its id. Its row is there before it looks for a
 // run of restore-epoch, which looks for such rows before it begins.
 func (p *process) takeLease(ctx context.Context) error {
 	p.lease = &lease{store: p.store, ping: p.store.Ping, gateway: p.cfg.gatewayID, ttl: p.cfg.lease, up: &p.dbUp, at: &p.leaseRenewed, log: p.log,
-		assert: make(chan struct{}, 1)}
-	elsewhere, err := p.store.LeaseElsewhere(ctx, p.cfg.gatewayID, "")
+		elsewhere: p.store.LeaseElsewhere, taken: func() { p.end(errTaken) }, assert: make(chan struct{}, 1)}
+	err := p.lease.await(ctx)
 	if err == nil {
 		err = p.lease.begin(ctx)
 	}
@@ -200,18 +232,49 @@ func (p *process) takeLease(ctx context.Context) error {
 		restoring, err = p.store.EpochRun(ctx)
 	}
 	switch {
+	case errors.Is(err, errTaken):
+		return err
 	case err != nil:
 		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
 	case restoring:
 		drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		return errors.Join(errRestoring, p.lease.drop(drop))
-	case elsewhere:
-		p.log.Warn("another process runs with this gateway id, or ended without giving it up: two at once take each other's devices for their own; give each its own -gateway-id",
-			"lease", p.cfg.lease)
 	}
 	return nil
 }
+
+// lookAgain is how often a gateway that starts looks at the lease of another process.
+const lookAgain = 50 * time.Millisecond
+
+// await waits until no other process of this gateway id is there. One that has ended without giving up its lease has no
+// connection any more, and is not waited for; one that is connected either renews its lease, which is an error, or hangs, and
+// loses it when the lease lapses.
+func (l *lease) await(ctx context.Context) error {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		until, connected, err := l.elsewhere(ctx, l.gateway, "", bus.ListenerName(l.gateway))
+		switch {
+		case err != nil:
+			return err
+		case l.rival.lives(until):
+			return errTaken
+		case until.IsZero() || !connected:
+			l.rival = rival{}
+			return nil
+		case first:
+			l.log.Warn("another process has this gateway id: waiting to see whether it lives, or for its lease to lapse", "until", until)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var errTaken = errors.New("another process runs with this gateway id and holds its lease: give each its own -gateway-id (or IM_GATEWAY_ID), or end the other one first")
 
 var errRestoring = errors.New(`"server restore-epoch" runs on this database, or was interrupted: let it end, or run it again; gateways start after it`)
 

@@ -85,28 +85,6 @@ func TestNoGatewayStartsBesideRestoreEpoch(t *testing.T) {
 	start(t, testEnv, nil, "-db", url)
 }
 
-// A second process with a gateway's id says so when it starts, and leaves the first one its lease when it ends.
-func TestTwoGatewaysWithOneID(t *testing.T) {
-	t.Parallel()
-	const warning = "another process runs with this gateway id"
-	url, _ := newDatabase(t)
-	r1 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
-	if strings.Contains(r1.log.String(), warning) {
-		t.Error("the first one warns")
-	}
-	r2 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
-	if !strings.Contains(r2.log.String(), warning) {
-		t.Error("the second one does not warn")
-	}
-	for _, r := range []*running{r1, r2} {
-		r.stop()
-		r.wait(exitOK)
-	}
-	if r3 := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1"); strings.Contains(r3.log.String(), warning) {
-		t.Error("one after them warns")
-	}
-}
-
 func TestRestoreEpochRefuses(t *testing.T) {
 	t.Parallel()
 	url, _ := newDatabase(t)

@@ -298,6 +298,18 @@ func (b *Bus) putBack(out *batch) {
 	}
 }
 
+// maxName is what PostgreSQL keeps of an application_name, in bytes.
+const maxName = 63
+
+func applicationName(role, gateway string) string {
+	name := "imbench bus " + role + " " + gateway
+	return name[:min(len(name), maxName)] // ids are ASCII
+}
+
+// ListenerName is the application_name of the listener's connection of a gateway, as the database shows it. It is there
+// as long as the process is, but for moments in which it connects again. Long ids that begin alike may share one.
+func ListenerName(gateway string) string { return applicationName("listener", gateway) }
+
 // connect opens one of the two connections.
 func (b *Bus) connect(ctx context.Context, role string, settings map[string]string) (*pgx.Conn, error) {
 	pool, err := pgxpool.ParseConfig(b.cfg.URL) // as the store reads it: pool_… parameters may stand in the URL
@@ -305,7 +317,7 @@ func (b *Bus) connect(ctx context.Context, role string, settings map[string]stri
 		return nil, fmt.Errorf("bus: %w", err)
 	}
 	cfg := pool.ConnConfig
-	cfg.RuntimeParams["application_name"] = "imbench bus " + role + " " + b.cfg.Gateway
+	cfg.RuntimeParams["application_name"] = applicationName(role, b.cfg.Gateway)
 	for k, v := range settings {
 		cfg.RuntimeParams[k] = v
 	}

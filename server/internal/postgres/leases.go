@@ -3,7 +3,10 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"imbench/server/internal/im"
 )
@@ -57,13 +60,19 @@ func (s *Store) RenewLease(ctx context.Context, gateway, lease string, ttl time.
 	return now, interpret(err)
 }
 
-const leaseElsewhereSQL = `SELECT EXISTS (SELECT 1 FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp())`
+const leaseElsewhereSQL = `
+SELECT lease_until, EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = $3)
+FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp()`
 
-// LeaseElsewhere says whether another lease of this gateway id than the given one is in force: another process holds it, or
-// held it when it ended without dropping it.
-func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease string) (elsewhere bool, err error) {
-	err = s.inner.QueryRow(ctx, leaseElsewhereSQL, gateway, lease).Scan(&elsewhere)
-	return elsewhere, interpret(err)
+// LeaseElsewhere says until when another lease of this gateway id than the given one is in force, zero if none is: another
+// process holds it, or held it when it ended without dropping it. connected says whether a connection of the given
+// application name, which such a process has, is there.
+func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease, application string) (until time.Time, connected bool, err error) {
+	err = s.inner.QueryRow(ctx, leaseElsewhereSQL, gateway, lease, application).Scan(&until, &connected)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, false, nil
+	}
+	return until, connected, interpret(err)
 }
 
 const dropRoutesSQL = `

@@ -118,8 +118,9 @@ func TestLeaseOfTwoProcesses(t *testing.T) {
 	defer other.Close()
 	elsewhere := func(lease string, want bool) {
 		t.Helper()
-		if got, err := f.LeaseElsewhere(ctx, "g", lease); err != nil || got != want {
-			t.Errorf("another process has the lease: %v, %v, want %v", got, err, want)
+		until, connected, err := f.LeaseElsewhere(ctx, "g", lease, "of no connection")
+		if got := !until.IsZero(); err != nil || got != want || connected {
+			t.Errorf("another process has the lease: %v, %v, %v, want %v", until, connected, err, want)
 		}
 	}
 	must := func(err error) {
@@ -143,6 +144,9 @@ func TestLeaseOfTwoProcesses(t *testing.T) {
 	elsewhere("", true)
 	two := renew(other, "", time.Hour)
 	elsewhere(one, true)
+	if _, connected, err := f.LeaseElsewhere(ctx, "g", one, f.text(t, `SELECT current_setting('application_name')`)); err != nil || !connected {
+		t.Errorf("a connection that is there is not found: %v", err)
+	}
 	if _, err := other.ClaimRoutes(ctx, []im.RouteClaim{{User: "ana", Device: "ana-d", Install: 1, Gateway: "g", Conn: 1, Lease: two}}); err != nil {
 		t.Fatal(err)
 	}
