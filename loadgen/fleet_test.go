@@ -166,16 +166,11 @@ func TestFleet(t *testing.T) {
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	killed := time.Now()
+	// How soon is a matter of internal/fleet's TestSilence, in virtual time; without that their load would go on for ten minutes.
 	for _, w := range workers {
 		if code := w.wait(); code != app.ExitTarget || !strings.Contains(w.log.String(), "the coordinator is gone") {
 			t.Errorf("exit %d, want %d\n%s", code, app.ExitTarget, w.log.String())
 		}
-	}
-	if took := time.Since(killed); took > 10*time.Second { // five seconds are promised; a busy machine is given twice that
-		t.Errorf("the workers ended %v after their coordinator", took)
-	} else {
-		t.Logf("the workers ended %.1f s after their coordinator", took.Seconds())
 	}
 	r.wait()
 	gone(t, children)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -274,6 +275,26 @@ func TestCoordinatorIsGone(t *testing.T) {
 	f.lose(f.members[0], "the test is over")
 	cancel()
 	<-over
+}
+
+// TestSilence: a load goes on while it is asked how it goes, and has ended five seconds after the last question.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSession(nil, "")
+		go s.watch()
+		for range 3 * goneAfter / beatEvery {
+			time.Sleep(beatEvery)
+			s.beat()
+		}
+		if s.load.Err() != nil {
+			t.Fatal("it ended while somebody asked")
+		}
+		last := time.Now()
+		<-s.load.Done()
+		if silent := time.Since(last); silent <= goneAfter || silent > 5*time.Second || !errors.Is(context.Cause(s.load), ErrCoordinatorGone) {
+			t.Errorf("ended after %v of silence: %v", silent, context.Cause(s.load))
+		}
+	})
 }
 
 // TestServerIsGone: without the server a worker has no coordinator, and a coordinator no workers.
