@@ -325,7 +325,7 @@ func (r *runner) driverConfig() driver.Config {
 // onPhase is told by the driver, one call at a time.
 func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	sc := r.scenario.Phases
-	length := map[driver.Phase]time.Duration{driver.Warmup: sc.Warmup, driver.Measure: sc.Measure, driver.Cooldown: sc.Tail, driver.Settle: sc.Settle}[p]
+	length := map[driver.Phase]time.Duration{driver.Warmup: sc.Warmup, driver.Measure: sc.Measure, driver.Tail: sc.Tail, driver.Settle: sc.Settle}[p]
 	if p == driver.Measure {
 		r.rec.SetWindow(at, at.Add(sc.Measure))
 	}

@@ -27,14 +27,14 @@ const (
 	Connect  Phase = "connect"
 	Warmup   Phase = "warmup"
 	Measure  Phase = "measure"
-	Cooldown Phase = "cooldown" // arrivals go on for Config.Tail, so that the window's end is like its middle
+	Tail     Phase = "tail" // arrivals go on for Config.Tail, so that the window's end is like its middle
 	Settle   Phase = "settle"
 	Close    Phase = "close"
 	Finished Phase = "finished"
 )
 
 // Phases are all of them, in order.
-var Phases = []Phase{Connect, Warmup, Measure, Cooldown, Settle, Close, Finished}
+var Phases = []Phase{Connect, Warmup, Measure, Tail, Settle, Close, Finished}
 
 // Config is one run. All fields without "default" must be set.
 type Config struct {

@@ -98,7 +98,7 @@ func TestWholeRun(t *testing.T) {
 		if err != nil || r.Ended != Finished || !r.Settled || r.Interrupted {
 			t.Fatalf("ended %+v, %v", r, err)
 		}
-		if want := []Phase{Connect, Warmup, Measure, Cooldown, Settle, Close, Finished}; !slices.Equal(s.phases, want) {
+		if want := []Phase{Connect, Warmup, Measure, Tail, Settle, Close, Finished}; !slices.Equal(s.phases, want) {
 			t.Errorf("phases %v", s.phases)
 		}
 		if r.WindowFrom != s.at[Measure] || r.WindowFrom.Sub(r.LoadStart) != 2*time.Second || r.WindowTo.Sub(r.WindowFrom) != 6*time.Second {
@@ -192,7 +192,7 @@ func TestInterrupted(t *testing.T) {
 		50 * time.Millisecond:   Connect,
 		1500 * time.Millisecond: Warmup,
 		5 * time.Second:         Measure,
-		8600 * time.Millisecond: Cooldown,
+		8600 * time.Millisecond: Tail,
 		9600 * time.Millisecond: Settle,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,7 @@ func TestLostTarget(t *testing.T) {
 			if !errors.As(err, &te) || !te.Lost || !strings.Contains(err.Error(), name) {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if r.Ended != Settle && r.Ended != Cooldown && r.Ended != Measure {
+			if r.Ended != Settle && r.Ended != Tail && r.Ended != Measure {
 				t.Errorf("%s: ended in %s", name, r.Ended)
 			}
 			if int64(len(s.sink.sends)) != r.Final.Started || r.WindowFrom == 0 {
@@ -333,7 +333,7 @@ func TestBadTargets(t *testing.T) {
 	live := newSetup(2)
 	server := httptest.NewServer(live.gate.Handler())
 	defer server.Close()
-	for target, says := range map[string]string{notFound.URL: "404", "http://" + l.Addr().String(): "connection refused", "http://" + silent.Addr().String(): `answered "nothing: `} {
+	for target, says := range map[string]string{notFound.URL: "404", "http://" + l.Addr().String(): "connection refused", "http://" + silent.Addr().String(): " accepted the connection and did not answer the handshake in time"} {
 		s := newSetup(2)
 		s.cfg.Device.DialTimeout = 500 * time.Millisecond
 		s.cfg.Wire, s.cfg.Targets = protocol.NewGateway(protocol.GatewayConfig{}), []string{server.URL, target} // half of them are dead

@@ -123,7 +123,7 @@ func (r *runner) phases(ctx context.Context) error {
 	if err := r.watch(ctx, to); err != nil || ctx.Err() != nil {
 		return err
 	}
-	r.enter(Cooldown)
+	r.enter(Tail)
 	if err := r.watch(ctx, to.Add(r.cfg.Tail)); err != nil || ctx.Err() != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // State is a run at a moment; as JSON it is the line that a run prints each second without a terminal. Rates are of the last
 // seconds, latencies of the last second with samples of the measured window, counts since the beginning of the load.
 type State struct {
-	Phase       string           `json:"phase"` // connect, warmup, measure, cooldown, settle, close
+	Phase       string           `json:"phase"` // connect, warmup, measure, tail, settle, close
 	ElapsedS    float64          `json:"elapsed_s"`
 	OfS         float64          `json:"of_s"` // planned length of the phase; 0 = it ends when it is done
 	Devices     int              `json:"devices"`
