@@ -71,7 +71,7 @@ func TestSeries(t *testing.T) {
 		if len(digests) != 2 {
 			t.Error("both runs had the same arrivals")
 		}
-		if f := doc.Figures[0]; f.Name != "achieved_rate" || f.Median == nil || f.Low == nil || len(f.Values) != 2 || *f.Min > *f.Max {
+		if f := doc.Figures[0]; f.Name != "achieved_rate" || f.Median == nil || f.Low != nil || len(f.Values) != 2 || *f.Min > *f.Max {
 			t.Errorf("%+v", f)
 		}
 	})

@@ -38,11 +38,17 @@ type RefusedError struct {
 	URL        string
 	Status     int    // HTTP status; 0 = the answer was not HTTP
 	Answer     string // its first line, or why it is not acceptable
+	Silent     string // what came instead of an answer; empty = there was one
 	RetryAfter time.Duration
 }
 
 // Error names the target and what it answered.
-func (e *RefusedError) Error() string { return fmt.Sprintf("%s answered %q", e.URL, e.Answer) }
+func (e *RefusedError) Error() string {
+	if e.Silent != "" {
+		return e.URL + " accepted the connection and " + e.Silent
+	}
+	return fmt.Sprintf("%s answered %q", e.URL, e.Answer)
+}
 
 // Terminal says whether trying again with the same token is of no use.
 func (e *RefusedError) Terminal() bool {

@@ -164,8 +164,12 @@ func upgrade(nc net.Conn, u *url.URL, token, header string) (rest []byte, err er
 	defer func() { br.Reset(nil); dialReaders.Put(br) }()
 	resp, err := http.ReadResponse(br, nil)
 	if err != nil {
-		if _, timeout := err.(net.Error); timeout || err == io.ErrUnexpectedEOF || err == io.EOF {
-			return nil, &RefusedError{URL: u.String(), Status: http.StatusServiceUnavailable, Answer: "nothing: " + err.Error()}
+		cut, network := err.(net.Error)
+		switch {
+		case network && cut.Timeout():
+			return nil, &RefusedError{URL: u.String(), Status: http.StatusServiceUnavailable, Silent: "did not answer the handshake in time"}
+		case network, err == io.ErrUnexpectedEOF, err == io.EOF:
+			return nil, &RefusedError{URL: u.String(), Status: http.StatusServiceUnavailable, Silent: "ended it before it answered: " + err.Error()}
 		}
 		return nil, &RefusedError{URL: u.String(), Answer: err.Error()}
 	}

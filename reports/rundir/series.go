@@ -50,7 +50,11 @@ type Repeat struct {
 	Figures []RepeatFigure `json:"figures,omitempty"`
 }
 
-// RepeatFigure is one figure over the counted runs. Nil = no run had data, or for Low and High fewer than two had.
+// IntervalRuns is how many runs an interval needs: with two Student's t is 12.7, and the interval reaches from a tenth of
+// the value to ten times it for runs that lie a third apart.
+const IntervalRuns = 3
+
+// RepeatFigure is one figure over the counted runs. Nil = no run had data, or for Low and High fewer than IntervalRuns had.
 type RepeatFigure struct {
 	Name   string     `json:"name"`
 	Unit   string     `json:"unit,omitempty"`
@@ -68,6 +72,7 @@ type Comparison struct {
 	SeriesHead
 	Variants [2]Variant         `json:"variants"`
 	Pairs    int                `json:"pairs"`     // that were to be made
+	AA       bool               `json:"aa"`        // both variants are the same: what differs is noise
 	SamePlan bool               `json:"same_plan"` // in each pair both runs had the same users, conversations and arrivals
 	Runs     []ComparisonRun    `json:"runs"`
 	Figures  []ComparisonFigure `json:"figures,omitempty"`

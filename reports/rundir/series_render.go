@@ -15,6 +15,11 @@ func RenderRepeat(w io.Writer, s Repeat, width int) error {
 		rows = append(rows, []string{s.short(x), fmt.Sprint(x.Seed), verdictCell(x)})
 	}
 	r.table(rows, "lrl")
+	if len(s.Runs) == 2 {
+		r.twoRuns(s)
+		_, err := w.Write(r.b.Bytes())
+		return err
+	}
 	rows = [][]string{{"figure", "min", "median", "max", "spread", "95 % interval"}}
 	for _, f := range s.Figures {
 		if f.Median == nil {
@@ -26,9 +31,27 @@ func RenderRepeat(w io.Writer, s Repeat, width int) error {
 	}
 	r.table(rows, "lrrrrr")
 	r.para("Spread: (max − min) ÷ median. The interval is that of the geometric mean (Student's t of the logarithms), or of the mean where a value is 0: "+
-		"where the typical run lies. %s", seedsText(s.Seeds))
+		"where the typical run lies; a figure of fewer than %d runs that count has none. %s", IntervalRuns, seedsText(s.Seeds))
 	_, err := w.Write(r.b.Bytes())
 	return err
+}
+
+// twoRuns sets two runs side by side.
+func (r *renderer) twoRuns(s Repeat) {
+	rows := [][]string{{"figure", "run 1", "run 2", "spread"}}
+	for _, f := range s.Figures {
+		row := []string{named(f.Name, f.Unit)}
+		for _, v := range f.Values {
+			if v == nil {
+				row = append(row, NoData)
+			} else {
+				row = append(row, figure(*v))
+			}
+		}
+		rows = append(rows, append(row, optional(f.Spread, share)))
+	}
+	r.table(rows, "lrrr")
+	r.para("Spread: (max − min) ÷ median. Two runs give no interval: that needs at least %d that count (-repeat %[1]d). %s", IntervalRuns, seedsText(s.Seeds))
 }
 
 func seedsText(seeds string) string {
@@ -41,7 +64,14 @@ func seedsText(seeds string) string {
 // RenderComparison writes a comparison likewise.
 func RenderComparison(w io.Writer, c Comparison, width int) error {
 	r := renderer{width: max(width, 80)}
-	r.seriesHead(c.SeriesHead, fmt.Sprintf("%s: A = %s, B = %s, %d pairs", c.Scenario, c.Variants[0].Name, c.Variants[1].Name, c.Pairs))
+	what := c.Scenario
+	if c.AA {
+		what += ", A/A"
+	}
+	r.seriesHead(c.SeriesHead, fmt.Sprintf("%s: A = %s, B = %s, %d pairs", what, c.Variants[0].Name, c.Variants[1].Name, c.Pairs))
+	if c.AA {
+		r.para("Both variants are the same (an A/A comparison): whatever differs is noise, and a verdict other than \"no difference\" a false alarm, as at most one comparison in twenty may have it.")
+	}
 	rows := [][]string{{"run", "pair", "variant", "seed", "verdict"}}
 	for _, x := range c.Runs {
 		rows = append(rows, []string{c.short(x.SeriesRun), fmt.Sprint(x.Pair), x.Variant, fmt.Sprint(x.Seed), verdictCell(x.SeriesRun)})

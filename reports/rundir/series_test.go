@@ -119,5 +119,45 @@ func TestRenderSeries(t *testing.T) {
 	}
 }
 
+// Of two runs both values are told, and no interval; of three there is one.
+func TestRenderRepeatOfTwo(t *testing.T) {
+	two := aRepeat()
+	two.Runs[1] = aRun(Passed, true)
+	two.Figures = []RepeatFigure{{Name: "deliver.p99", Unit: "ms", Values: []*float64{f(10), f(12)}, Min: f(10), Median: f(11), Max: f(12), Spread: f(2. / 11)}}
+	three := aRepeat()
+	three.Runs = append(three.Runs, aRun(Passed, true))
+	for _, c := range []struct {
+		doc       Repeat
+		says, not string
+	}{
+		{two, "| deliver.p99 ms | 10 | 12 | 18.2 % |", "95 %"},
+		{two, "Two runs give no interval: that needs at least 3 that count (-repeat 3).", "12.5"},
+		{three, "| figure | min | median | max | spread | 95 % interval |", "run 1"},
+	} {
+		var b bytes.Buffer
+		if err := RenderRepeat(&b, c.doc, 100); err != nil {
+			t.Fatal(err)
+		}
+		if text := unwrapped(b.String()); !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
+			t.Errorf("want %q and not %q:\n%s", c.says, c.not, b.String())
+		}
+	}
+}
+
+// A comparison of a variant with itself is called one.
+func TestRenderAA(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		var b bytes.Buffer
+		c := aComparison()
+		c.AA = same
+		if err := RenderComparison(&b, c, 100); err != nil {
+			t.Fatal(err)
+		}
+		if text := unwrapped(b.String()); strings.Contains(text, ", A/A: A = push, B = pull") != same || strings.Contains(text, "whatever differs is noise") != same {
+			t.Errorf("same %v:\n%s", same, b.String())
+		}
+	}
+}
+
 // unwrapped is a text without its line breaks and alignment.
 func unwrapped(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -15,10 +15,11 @@ import (
 // users, conversations and arrivals, so that the workload is no part of their difference; each pair has another.
 func (c *campaign) compare(ctx context.Context) (int, error) {
 	variants, n := c.options.series.variants, c.options.series.repeat
-	if err := c.checkVariants(variants); err != nil {
+	aa, err := c.checkVariants(variants)
+	if err != nil {
 		return ExitUsage, err
 	}
-	doc := rundir.Comparison{Pairs: n, Runs: []rundir.ComparisonRun{}}
+	doc := rundir.Comparison{Pairs: n, AA: aa, Runs: []rundir.ComparisonRun{}}
 	for i, v := range variants {
 		doc.Variants[i] = rundir.Variant{Name: v.name, Settings: v.set}
 		if v.target != nil {
@@ -30,7 +31,7 @@ func (c *campaign) compare(ctx context.Context) (int, error) {
 		doc.SeriesHead, doc.Figures = c.head, series.Compare(pairs)
 		return doc
 	}
-	err := c.begin("ab", rundir.ComparisonFile, func() any { return whole() },
+	err = c.begin("ab", rundir.ComparisonFile, func() any { return whole() },
 		func(w io.Writer, width int) error { return rundir.RenderComparison(w, whole(), width) })
 	if err != nil {
 		return ExitError, err
@@ -84,22 +85,23 @@ func (c *campaign) of(v variant) options {
 }
 
 // checkVariants refuses before anything runs what cannot be compared: a variant that is no scenario, two with
-// different seeds, and settings of the server on a target, which has its own.
-func (c *campaign) checkVariants(variants []variant) error {
+// different seeds, and settings of the server on a target, which has its own. aa: both are the same, whatever they are
+// called.
+func (c *campaign) checkVariants(variants []variant) (aa bool, err error) {
 	var both [2]*scenario.Scenario
 	for i, v := range variants {
 		sc, err := c.vary(c.of(v), v.set...)
 		if err != nil {
-			return err
+			return false, err
 		}
 		both[i] = sc
 	}
 	a, b := both[0], both[1]
 	if a.Seed != b.Seed {
-		return fail(ExitUsage, "-ab: the variants differ in their seed, so they would not have the same arrivals; -seed sets that of both")
+		return false, fail(ExitUsage, "-ab: the variants differ in their seed, so they would not have the same arrivals; -seed sets that of both")
 	}
 	if len(c.of(variants[0]).targets) > 0 && (!slices.Equal(a.GatewayArgs(), b.GatewayArgs()) || a.Server.Gateways != b.Server.Gateways) {
-		return fail(ExitUsage, "-ab: the variants differ in settings of the gateways, which a target brings itself: compare two targets, or leave -target out")
+		return false, fail(ExitUsage, "-ab: the variants differ in settings of the gateways, which a target brings itself: compare two targets, or leave -target out")
 	}
-	return nil
+	return a.Same(b) && slices.Equal(c.of(variants[0]).targets, c.of(variants[1]).targets), nil
 }

@@ -99,9 +99,9 @@ func run(ctx context.Context, p Program) (int, error) {
 	if command := o.command(); command != nil {
 		return command(ctx, p, o)
 	}
-	sc, err := scenario.Load(o.scenario, o.set...)
+	sc, err := loadScenario(ctx, o.scenario, o.set)
 	if err != nil {
-		return ExitUsage, &exitError{ExitUsage, err}
+		return ExitUsage, err
 	}
 	if o.seed.set {
 		sc.SetSeed(o.seed.value)
@@ -123,6 +123,18 @@ func run(ctx context.Context, p Program) (int, error) {
 	}
 	r := &runner{program: p, options: o, scenario: sc}
 	return r.run(ctx)
+}
+
+// loadScenario reads a scenario with the -set arguments. It ends with ctx: the file may be a pipe that nobody writes to.
+func loadScenario(ctx context.Context, name string, set []string) (*scenario.Scenario, error) {
+	sc, err := scenario.LoadContext(ctx, name, set...)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fail(ExitInterrupted, "interrupted while the scenario was read; nothing was started")
+	case err != nil:
+		return nil, &exitError{ExitUsage, err}
+	}
+	return sc, nil
 }
 
 func printScenarios(w io.Writer) error {

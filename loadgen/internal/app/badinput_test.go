@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -53,6 +54,28 @@ func TestBadScenarios(t *testing.T) {
 			if code != ExitUsage || !strings.Contains(say.String(), c.want) || out.Len() > 0 || say.Len() > 10_000 {
 				t.Errorf("%.80v: exit %d, want %d and %q; said %d bytes: %.500s", c.args, code, ExitUsage, c.want, say.Len(), say.String())
 			}
+		}
+	}
+}
+
+// Ctrl-C ends the wait for a scenario that comes through a pipe, before anybody writes to it.
+func TestScenarioFromAPipeIsInterrupted(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // lets who waits for a writer go
+		if f, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil {
+			f.Close()
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, args := range [][]string{nil, {"-explain"}, {"-repeat", "2"}} {
+		var out, say bytes.Buffer
+		code := Run(ctx, Program{Args: append([]string{"-scenario", pipe, "-out", t.TempDir()}, args...), Stdout: &out, Stderr: &say})
+		if code != ExitInterrupted || say.String() != "loadgen: interrupted while the scenario was read; nothing was started\n" || out.Len() > 0 {
+			t.Errorf("%v: exit %d, %q, %q", args, code, say.String(), out.String())
 		}
 	}
 }

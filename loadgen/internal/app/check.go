@@ -57,9 +57,9 @@ func check(ctx context.Context, p Program, o options) (code int, err error) {
 	if name == "" {
 		name = "baseline"
 	}
-	sc, err := scenario.Load(name, o.set...)
+	sc, err := loadScenario(ctx, name, o.set)
 	if err != nil {
-		return ExitUsage, &exitError{ExitUsage, err}
+		return ExitUsage, err
 	}
 	c := &checker{out: p.Stdout, program: p, options: o, sc: sc}
 	c.env, err = openEnvironment(ctx, p, o, sc)
@@ -71,6 +71,7 @@ func check(ctx context.Context, p Program, o options) (code int, err error) {
 		return ExitTarget, err
 	}
 	c.line(good, "environment", "%s, gateway %s, revision %s, PostgreSQL %s", c.env.info.Environment, c.env.info.Gateway, c.env.info.Revision, c.env.info.Postgres.Version)
+	c.faults()
 	c.machine()
 	c.certificates(ctx)
 	if err := c.talk(ctx); err != nil {

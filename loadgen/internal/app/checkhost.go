@@ -18,6 +18,20 @@ import (
 // soonExpired is the time before a certificate's end from which on it is worth a note.
 const soonExpired = 14 * 24 * time.Hour
 
+// faults tells which of the scenario's faults a run against this target would be refused for.
+func (c *checker) faults() {
+	refused := 0
+	for i, f := range c.sc.Faults {
+		if err := refuseFault(i, f, c.sc, c.options); err != nil {
+			refused++
+			c.line(bad, "faults", "%v: a run of this scenario would be refused", err)
+		}
+	}
+	if n := len(c.sc.Faults); n > 0 && refused == 0 {
+		c.line(good, "faults", "all %d of %s can be done beside this target", n, c.sc.Name)
+	}
+}
+
 // machine holds the scenario's needs against what this machine gives.
 func (c *checker) machine() {
 	n := c.sc.Population.ConnectedDevices

@@ -56,15 +56,23 @@ type injector struct {
 // database is someone else's.
 func checkFaults(sc *scenario.Scenario, o options) error {
 	for i, f := range sc.Faults {
-		switch {
-		case len(o.targets) > 0 && f.NeedsStack():
-			return fmt.Errorf("faults[%d] of %s: %s can be done to the embedded stack only; with -target there are cut-devices, freeze-devices, and command, which runs a line of yours",
-				i, sc.Name, f.Do)
-		case len(o.targets) > 0 && f.Do == scenario.Command && !o.allowCommands:
-			return fmt.Errorf("faults[%d] of %s runs a command of its own beside a target (%s): say -allow-commands if you have read it", i, sc.Name, f.Command)
-		case o.database != "" && strings.HasSuffix(string(f.Do), "-database"):
-			return fmt.Errorf("faults[%d] of %s: %s needs the private PostgreSQL; the one of -db (or DATABASE_URL) is not ended by a load test", i, sc.Name, f.Do)
+		if err := refuseFault(i, f, sc, o); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// refuseFault is checkFaults of the i-th fault.
+func refuseFault(i int, f scenario.Fault, sc *scenario.Scenario, o options) error {
+	switch {
+	case len(o.targets) > 0 && f.NeedsStack():
+		return fmt.Errorf("faults[%d] of %s: %s can be done to the embedded stack only; with -target there are cut-devices, freeze-devices, and command, which runs a line of yours",
+			i, sc.Name, f.Do)
+	case len(o.targets) > 0 && f.Do == scenario.Command && !o.allowCommands:
+		return fmt.Errorf("faults[%d] of %s runs a command of its own beside a target (%s): say -allow-commands if you have read it", i, sc.Name, f.Command)
+	case o.database != "" && strings.HasSuffix(string(f.Do), "-database"):
+		return fmt.Errorf("faults[%d] of %s: %s needs the private PostgreSQL; the one of -db (or DATABASE_URL) is not ended by a load test", i, sc.Name, f.Do)
 	}
 	return nil
 }

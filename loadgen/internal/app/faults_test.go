@@ -244,3 +244,42 @@ func TestFaultsThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// -check says which faults of the scenario a run against the target would be refused for, each of them.
+func TestCheckTellsOfFaults(t *testing.T) {
+	for _, c := range []struct {
+		scenario string
+		commands bool
+		failed   int
+		says     []string
+	}{
+		{"smoke", false, 0, nil},
+		{"database-restart", false, 2, []string{"FAIL  faults       faults[0] of database-restart: restart-database can be done to the embedded stack only", "faults[1] of database-restart: crash-database can be done to the embedded stack only", "would be refused"}},
+		{"slow-receivers", false, 0, []string{"ok    faults       all ", " of slow-receivers can be done beside this target"}},
+		{"hook", false, 2, []string{"faults[0] of hook runs a command of its own beside a target (true): say -allow-commands", "faults[1] of hook: kill-gateway"}},
+		{"hook", true, 1, []string{"faults[1] of hook: kill-gateway"}},
+	} {
+		name := c.scenario
+		if name == "hook" {
+			name = filepath.Join(t.TempDir(), "hook.yaml")
+			if err := os.WriteFile(name, []byte("faults: [{at: 1s, do: command, command: 'true'}, {at: 2s, do: kill-gateway, gateway: 1, restart_after: 1s}]\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sc, err := scenario.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		k := &checker{out: &out, sc: sc, options: options{targets: []string{"http://h:1"}, allowCommands: c.commands}}
+		k.faults()
+		if k.failed != c.failed || (len(c.says) == 0) != (out.Len() == 0) {
+			t.Errorf("%s: %d failed, want %d:\n%s", c.scenario, k.failed, c.failed, out.String())
+		}
+		for _, want := range c.says {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: does not say %q:\n%s", c.scenario, want, out.String())
+			}
+		}
+	}
+}

@@ -107,7 +107,9 @@ func parseFlags(p Program) (options, error) {
 	o.series.register(fs)
 	o.outputs.define(fs)
 	o.fleet.define(fs, p)
+	restore := explainValues(fs)
 	err := fs.Parse(p.Args)
+	restore()
 	if errors.Is(err, flag.ErrHelp) {
 		fmt.Fprint(p.Stdout, usageText)
 		fs.SetOutput(p.Stdout)
@@ -115,10 +117,10 @@ func parseFlags(p Program) (options, error) {
 		return o, errHelp
 	}
 	if err != nil {
-		return o, fmt.Errorf("%w (loadgen -help lists the flags)", err)
+		return o, fmt.Errorf("%s (loadgen -help lists the flags)", brief(err.Error()))
 	}
 	if fs.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q: every option is a flag (loadgen -help)", fs.Arg(0))
+		return o, fmt.Errorf("unexpected argument %q: every option is a flag (loadgen -help)", brief(fs.Arg(0)))
 	}
 	if err := together(fs); err != nil {
 		return o, err

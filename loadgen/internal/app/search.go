@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"imbench/loadgen/internal/limits"
@@ -28,7 +29,7 @@ func (c *campaign) search(ctx context.Context) (int, error) {
 		return ExitUsage, err
 	}
 	p := c.options.series.probes
-	s := search.New(search.Config{Resolution: p.resolution, Highest: highest, Retries: p.retries})
+	s := search.New(search.Config{Resolution: p.resolution, Lowest: c.lowest(), Highest: highest, Retries: p.retries})
 	doc := rundir.SearchDocument{Rate: c.rate(), Resolution: p.resolution, Probes: []rundir.Probe{}}
 	whole := func() rundir.SearchDocument {
 		doc.SeriesHead, doc.Answer = c.head, c.answer(s.Answer(), doc.Probes, highest)
@@ -39,20 +40,17 @@ func (c *campaign) search(ctx context.Context) (int, error) {
 	if err != nil {
 		return ExitError, err
 	}
+	var attempts []attempt
 	for trial, more := s.Next(); more; trial, more = s.Next() {
-		probe, err := c.probe(ctx, trial, len(doc.Probes)+1)
+		probe, summary, err := c.probe(ctx, trial, len(doc.Probes)+1)
 		if err != nil {
 			return ExitUsage, err
 		}
-		doc.Probes = append(doc.Probes, probe)
-		switch probe.Outcome {
-		case rundir.ProbeHeld:
-			s.Report(search.Held)
-		case rundir.ProbeFailed:
-			s.Report(search.Failed)
-		case rundir.ProbeGenerator:
-			s.Report(search.Generator)
+		attempts = append(attempts, attempt{trial.Multiple, summary})
+		if probe.Outcome != rundir.ProbeNone {
+			s.Report(c.reported(trial, &probe, attempts))
 		}
+		doc.Probes = append(doc.Probes, probe)
 		if err := c.save(); err != nil {
 			return ExitError, err
 		}
@@ -130,7 +128,7 @@ func (c *campaign) plannable(most float64) (float64, error) {
 }
 
 // probe makes one run of the search.
-func (c *campaign) probe(ctx context.Context, t search.Trial, number int) (rundir.Probe, error) {
+func (c *campaign) probe(ctx context.Context, t search.Trial, number int) (rundir.Probe, *rundir.Summary, error) {
 	settings := c.scaled(t.Multiple)
 	if !t.Long {
 		p := c.options.series.probes
@@ -139,17 +137,17 @@ func (c *campaign) probe(ctx context.Context, t search.Trial, number int) (rundi
 	settings = append(settings, "phases.settle="+max(probeSettle, c.base.Phases.Settle).String())
 	sc, err := c.vary(c.options, settings...)
 	if err != nil {
-		return rundir.Probe{}, err
+		return rundir.Probe{}, nil, err
 	}
 	what := fmt.Sprintf("probe %d: %.3f times the scenario's rate, %.4g messages/s, %s measured", number, t.Multiple, t.Multiple*c.rate(), sc.Phases.Measure)
 	c.say("%s", what)
 	x, err := c.one(ctx, c.options, sc, settings)
 	if err != nil {
-		return rundir.Probe{}, err
+		return rundir.Probe{}, nil, err
 	}
 	c.report(x, what)
 	return rundir.Probe{SeriesRun: x.SeriesRun, Multiple: t.Multiple, Rate: t.Multiple * c.rate(), Long: t.Long,
-		Outcome: c.outcome(x), Limits: c.limitsOf(x)}, nil
+		Outcome: c.outcome(x), Limits: c.limitsOf(x)}, x.summary, nil
 }
 
 // outcome is what a run says of its rate. A stack of our own that went down under the load did not hold it; a target that
@@ -206,6 +204,9 @@ func (c *campaign) answer(a search.Answer, probes []rundir.Probe, highest float6
 		}
 	}
 	out.Text = answerText(out, at, c.rate(), c.ceiling(a, highest))
+	if a.Done && a.Held == 0 && c.hopeless != "" { // what was full there is not what limits it
+		out.Text, out.Limiting = "No rate that was tried was held: "+c.hopeless+".", nil
+	}
 	return out
 }
 
@@ -300,15 +301,18 @@ func (c *campaign) concludeSearch(a search.Answer, probes []rundir.Probe) {
 	}
 	switch {
 	case a.Done && a.Held == 0 && a.By == search.Generator:
-		why(rundir.Invalid, "the generator could not drive any rate that was tried")
+		why(rundir.Invalid, "%s", because("the generator could not drive any rate that was tried", c.hopeless))
 	case a.Done && a.Held == 0:
-		why(rundir.Missed, "no rate that was tried met the criteria")
+		why(rundir.Missed, "%s", because("no rate that was tried met the criteria", c.hopeless))
 	case !a.Done:
 		c.head.Reasons = append(c.head.Reasons, "the search did not come to its end: the interval is what was known by then")
 		verdicts = append(verdicts, rundir.Interrupted)
 	}
 	c.head.Verdict, c.head.Complete = series.Worst(verdicts...), a.Done
 }
+
+// because adds a cause to a sentence, if there is one.
+func because(what, cause string) string { return strings.TrimSuffix(what+": "+cause, ": ") }
 
 func reason(reasons []string) string {
 	if len(reasons) == 0 {

@@ -36,6 +36,8 @@ type campaign struct {
 	file    string
 	text    func(io.Writer, int) error
 	doc     func() any
+
+	hopeless string // of a search: why no rate holds; empty = not known
 }
 
 // runSeries makes the runs that the flags ask for, and says what came of them.
@@ -105,7 +107,7 @@ func (c *campaign) vary(o options, set ...string) (*scenario.Scenario, error) {
 	if o.seed.set {
 		all = append(all, seedSetting(o.seed.value))
 	}
-	sc, err := scenario.Load(o.scenario, append(all, set...)...)
+	sc, err := c.base.Again(append(all, set...)...)
 	if err != nil {
 		return nil, &exitError{ExitUsage, err}
 	}
@@ -236,7 +238,7 @@ func (w *seriesWatch) phase(p driver.Phase) {
 		w.loaded = true
 	case driver.Measure:
 		w.from, _ = limits.Machine() // where there is no /proc/stat the figure is left out
-	case driver.Cooldown:
+	case driver.Tail:
 		w.to, _ = limits.Machine()
 	}
 }

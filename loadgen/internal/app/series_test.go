@@ -3,12 +3,14 @@ package app
 import (
 	"bytes"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"imbench/loadgen/internal/limits"
 	"imbench/loadgen/internal/scenario"
@@ -125,6 +127,102 @@ func TestScaled(t *testing.T) {
 	}
 	if highest, err = c.plannable(2); err != nil || highest != 2 {
 		t.Errorf("plannable up to %v, %v; 2 was asked for", highest, err)
+	}
+}
+
+// Two variants are the same if nothing but their names differs, however they came about.
+func TestAA(t *testing.T) {
+	c := testCampaign(t, "smoke")
+	for _, x := range []struct {
+		a, b variant
+		aa   bool
+	}{
+		{variant{name: "a"}, variant{name: "b", set: []string{"delivery.mode=push"}}, true}, // it is the default
+		{variant{name: "a", set: []string{"devices.ack_every=4"}}, variant{name: "b", set: []string{"devices.ack_every=5"}}, false},
+		{variant{name: "a", target: &options{targets: []string{"http://h:1"}}}, variant{name: "b", target: &options{targets: []string{"http://h:1"}}}, true},
+		{variant{name: "a", target: &options{targets: []string{"http://h:1"}}}, variant{name: "b", target: &options{targets: []string{"http://h:2"}}}, false},
+	} {
+		if aa, err := c.checkVariants([]variant{x.a, x.b}); err != nil || aa != x.aa {
+			t.Errorf("%+v and %+v: %v, %v", x.a, x.b, aa, err)
+		}
+	}
+}
+
+// A criterion that no rate meets is named, with its values at the first and the lowest rate, and the generator is blamed
+// only for what its lateness explains.
+func TestWhatNoRateMeets(t *testing.T) {
+	row := func(metric, op string, limit, value float64) rundir.Criterion {
+		r := rundir.Criterion{Metric: metric, Op: op, Limit: limit, Unit: "ms", Value: &value, Result: rundir.NotMet}
+		switch {
+		case value < 0:
+			r.Value, r.Result = nil, rundir.NoData
+		case op == "<=" && value <= limit || op == ">=" && value >= limit:
+			r.Result = rundir.Met
+		}
+		return r
+	}
+	ran := func(late float64, rows ...rundir.Criterion) *rundir.Summary {
+		return &rundir.Summary{Criteria: rows, Generator: rundir.Generator{LateP99MS: late}}
+	}
+	for _, x := range []struct {
+		name          string
+		first, lowest *rundir.Summary
+		verdict       rundir.Verdict
+		outcome       string
+		want          search.Outcome
+		says          string
+	}{
+		{"a latency", ran(0.1, row("deliver.p50", "<=", 0.01, 3.21), row("sync.p99", "<=", 5, 9)), ran(0.1, row("deliver.p50", "<=", 0.01, 3.1), row("sync.p99", "<=", 5, 2)),
+			rundir.Missed, rundir.ProbeFailed, search.Failed,
+			"deliver.p50 <= 0.01 ms was missed at every rate that was tried, down to the lowest that says something (3.21 ms at 1.000 times the scenario's rate, 3.1 ms at 0.016 times the scenario's rate): no load is low enough"},
+		{"another one", ran(0.1, row("deliver.p50", "<=", 5, 9)), ran(0.1, row("deliver.p50", "<=", 5, 2), row("sync.p99", "<=", 5, 9)), rundir.Missed, rundir.ProbeFailed, search.Unclear, ""},
+		{"no data", ran(0.1, row("heal.max", "<=", 5, -1)), ran(0.1, row("heal.max", "<=", 5, -1)), rundir.Missed, rundir.ProbeFailed, search.Failed, "heal.max <= 5 ms has no data at any rate"},
+		{"more than the lateness", ran(2, row("send.intended.p99", "<=", 1, 9)), ran(2, row("send.intended.p99", "<=", 1, 8)), rundir.Invalid, rundir.ProbeGenerator, search.Failed, "no load is low enough"},
+		{"the lateness", ran(2, row("send.intended.p99", "<=", 1, 9)), ran(2, row("send.intended.p99", "<=", 1, 2.5)), rundir.Invalid, rundir.ProbeGenerator, search.Generator,
+			"the generator itself starts sends 2 ms late there (p99), so this machine cannot tell"},
+		{"the generator alone", ran(2, row("send.intended.p99", "<=", 1, 0.5)), ran(2, row("send.intended.p99", "<=", 1, 0.5)), rundir.Invalid, rundir.ProbeGenerator, search.Generator, ""},
+		{"nothing was measured", ran(2, row("deliver.p50", "<=", 1, 5)), nil, rundir.Error, rundir.ProbeFailed, search.Failed, ""},
+		{"it holds", ran(2, row("deliver.p50", "<=", 1, 5)), ran(2, row("deliver.p50", "<=", 1, 0.5)), rundir.Passed, rundir.ProbeHeld, search.Held, ""},
+	} {
+		s := testCampaign(t, "smoke")
+		probe := rundir.Probe{Multiple: 1. / 64, Outcome: x.outcome, SeriesRun: rundir.SeriesRun{Verdict: x.verdict}}
+		got := s.reported(search.Trial{Multiple: 1. / 64, Lowest: true}, &probe, []attempt{{1, x.first}, {1. / 64, x.lowest}})
+		if got != x.want || !strings.Contains(s.hopeless, x.says) || (x.says == "") != (s.hopeless == "") || (got == search.Failed) != (probe.Outcome == rundir.ProbeFailed) && got != search.Unclear {
+			t.Errorf("%s: outcome %v (%s), says %q", x.name, got, probe.Outcome, s.hopeless)
+		}
+		if x.says == "" {
+			continue
+		}
+		a := search.Answer{Failed: 1. / 64, By: got, Done: true}
+		text := s.answer(a, []rundir.Probe{probe}, 64).Text
+		s.concludeSearch(a, []rundir.Probe{probe})
+		verdict := map[search.Outcome]rundir.Verdict{search.Failed: rundir.Missed, search.Generator: rundir.Invalid}[got]
+		if !strings.HasPrefix(text, "No rate that was tried was held: ") || !strings.Contains(text, x.says) || s.head.Verdict != verdict ||
+			len(s.head.Reasons) != 1 || !strings.Contains(s.head.Reasons[0], x.says) {
+			t.Errorf("%s: %s; %q; %s", x.name, s.head.Verdict, s.head.Reasons, text)
+		}
+	}
+	// Above the lowest rate nothing is decided.
+	s := testCampaign(t, "smoke")
+	probe := rundir.Probe{Outcome: rundir.ProbeFailed, SeriesRun: rundir.SeriesRun{Verdict: rundir.Missed}}
+	if got := s.reported(search.Trial{Multiple: 1}, &probe, []attempt{{1, ran(0, row("deliver.p50", "<=", 1, 5))}}); got != search.Failed || s.hopeless != "" {
+		t.Errorf("%v, %q", got, s.hopeless)
+	}
+}
+
+// The lowest rate of a search has messages enough in a short probe.
+func TestLowest(t *testing.T) {
+	for _, x := range []struct {
+		set  []string
+		want float64
+	}{
+		{nil, 0.016}, {[]string{"load.group_rate=200/s"}, 1. / 64}, {[]string{"load.group_rate=1/s", "load.direct_rate=1/s"}, 1}, {[]string{"load.group_rate=10/s", "load.direct_rate=0"}, 0.2},
+	} {
+		c := testCampaign(t, "smoke", append(x.set, "phases.measure=60s")...)
+		c.options.series.probes.measure = 10 * time.Second
+		if got := c.lowest(); math.Abs(got-x.want) > 1e-9 {
+			t.Errorf("%v: %v, want %v", x.set, got, x.want)
+		}
 	}
 }
 
@@ -246,6 +344,7 @@ func TestExplainSeries(t *testing.T) {
 		{[]string{"-ab", "devices.ack_every=1,8", "-same-seed"}, "variant B   8: devices.ack_every=8\nseries      4 pairs, ABBA, seed 1 in all; loaded for 2m40s in all"},
 		{[]string{"-search", "-search-highest", "2"}, "search      from 125 messages/s, up to 250 (2.000 times) if need be; short probes load for 20s and more, a confirmation for 20s"},
 		{[]string{"-ab", "old=http://h:1,new=http://h:2", "-admin", "old=http://h:3,new=http://h:4"}, "variant A   old: http://h:1\n"},
+		{[]string{"-ab", "one: | two: delivery.mode=push"}, "series      4 pairs, A/A (both variants are the same), seeds 1 to 4"},
 	} {
 		var out, say bytes.Buffer
 		code := Run(context.Background(), Program{Args: append([]string{"-scenario", "smoke", "-explain"}, c.args...), Stdout: &out, Stderr: &say})

@@ -23,7 +23,8 @@ func explainSeries(w io.Writer, sc *scenario.Scenario, o options) error {
 			c.rate(), highest*c.rate(), highest, min(p.warmup, sc.Phases.Warmup)+min(p.measure, sc.Phases.Measure)+sc.Phases.Tail, sc.Phases.LoadTime())
 		return err
 	case o.series.ab != "":
-		if err := c.checkVariants(o.series.variants); err != nil {
+		aa, err := c.checkVariants(o.series.variants)
+		if err != nil {
 			return err
 		}
 		for i, v := range o.series.variants {
@@ -33,7 +34,11 @@ func explainSeries(w io.Writer, sc *scenario.Scenario, o options) error {
 			}
 			fmt.Fprintf(w, "%svariant %c   %s: %s\n", []string{"\n", ""}[i], 'A'+i, v.name, what)
 		}
-		_, err := fmt.Fprintf(w, "series      %d pairs, ABBA, %s; loaded for %s in all\n", o.series.repeat, c.seedsText(), time.Duration(2*o.series.repeat)*sc.Phases.LoadTime())
+		kind := "ABBA"
+		if aa {
+			kind = "A/A (both variants are the same)"
+		}
+		_, err = fmt.Fprintf(w, "series      %d pairs, %s, %s; loaded for %s in all\n", o.series.repeat, kind, c.seedsText(), time.Duration(2*o.series.repeat)*sc.Phases.LoadTime())
 		return err
 	case o.series.repeat != 0:
 		_, err := fmt.Fprintf(w, "\nseries      %d runs, %s; loaded for %s in all\n", o.series.repeat, c.seedsText(), time.Duration(o.series.repeat)*sc.Phases.LoadTime())

@@ -106,7 +106,7 @@ func (s *seriesOptions) parseVariants(o options, complete func(*options) error) 
 		return fmt.Errorf("-ab %q: %w", s.ab, err)
 	}
 	if a, b := s.variants[0], s.variants[1]; a.name == b.name {
-		return fmt.Errorf("-ab %q: both variants are called %q", s.ab, a.name)
+		return fmt.Errorf("-ab %q: both variants are called %q; to compare a variant with itself give them names: 'one: | two:'", s.ab, a.name)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ var alone = []struct{ name, with string }{
 	{"list", ""},
 	{"selftest", ""},
 	{"stop", "out scenario target cleanup"}, // standalone says why not the last three
-	{"check", "target admin admin-token-file scenario set allow-environment check-idle owner ca cert key server-name header"},
+	{"check", "target admin admin-token-file scenario set allow-environment allow-commands check-idle owner ca cert key server-name header"},
 	{"cleanup", "admin admin-token-file owner ca cert key server-name header scenario target"}, // standalone says why not the last two
 	{"worker", "fleet ca cert key server-name header scenario target admin"},                   // of the last three checkFleet says where they go,
 }

@@ -215,6 +215,7 @@ func (a *Admin) call(ctx context.Context, method, path string, body io.Reader) (
 		return nil, &AdminError{full, ErrUnreachable, err.Error()}
 	}
 	req.Header.Set("Authorization", "Bearer "+a.token)
+	begun := time.Now()
 	resp, err := a.client.Do(req)
 	if err != nil {
 		var uerr *url.Error
@@ -227,6 +228,9 @@ func (a *Admin) call(ctx context.Context, method, path string, body io.Reader) (
 		var untrusted *tls.CertificateVerificationError
 		if errors.As(err, &untrusted) {
 			return nil, &AdminError{full, ErrCertificate, untrusted.Err.Error() + " (-ca FILE names a private authority, -server-name the name in the certificate)"}
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil, &AdminError{full, ErrUnreachable, fmt.Sprintf("nothing came within %v", time.Since(begun).Round(time.Second))}
 		}
 		return nil, &AdminError{full, ErrUnreachable, err.Error()}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -157,6 +158,24 @@ func TestAdminUnreachable(t *testing.T) {
 		if _, err := NewAdmin(bad, "", nil); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
+	}
+}
+
+// One that accepts and never answers is told from one that is not there, and without the words of the library.
+func TestSilentAdmin(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := NewAdmin("http://"+l.Addr().String(), "x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now()) // its time is up when it asks
+	defer cancel()
+	if _, err := a.Info(ctx); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), "nothing came within") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -23,11 +24,16 @@ var ErrUnknown = errors.New("unknown scenario")
 // Load reads a shipped scenario by its name, or else a file, and applies the -set arguments (each "a.b=c", in order).
 // Errors: ErrUnknown (with the nearest name), the file system's, and *Error with all that is wrong.
 func Load(nameOrFile string, set ...string) (*Scenario, error) {
+	return LoadContext(context.Background(), nameOrFile, set...)
+}
+
+// LoadContext is Load that ends with ctx, and then returns its cause: a pipe makes its reader wait for a writer.
+func LoadContext(ctx context.Context, nameOrFile string, set ...string) (*Scenario, error) {
 	from := source{name: nameOrFile + ".yaml", shipped: true}
 	var err error
 	if from.bytes, err = scenarios.FS.ReadFile(from.name); err != nil {
 		from = source{name: nameOrFile}
-		from.bytes, err = readFile(from.name)
+		from.bytes, err = readUntil(ctx, from.name)
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil, fmt.Errorf("%w %q: no shipped scenario and no file of this name; %s", ErrUnknown, clip(nameOrFile, maxWhere), nearest(nameOrFile, Names()))
@@ -36,6 +42,37 @@ func Load(nameOrFile string, set ...string) (*Scenario, error) {
 		return nil, fmt.Errorf("scenario %s: %w", nameOrFile, err)
 	}
 	return parse(from, set...)
+}
+
+// readUntil is readFile that is given up when ctx ends. Nothing interrupts the opening of a pipe that nobody writes to, so
+// the goroutine that does it then stays until somebody does, or the process ends.
+func readUntil(ctx context.Context, file string) ([]byte, error) {
+	type result struct {
+		src []byte
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		src, err := readFile(file)
+		done <- result{src, err}
+	}()
+	select {
+	case r := <-done:
+		return r.src, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Again is the scenario as its file has it, with other -set arguments. The file is not read again: it may be a pipe.
+// It must have come from Load or Parse.
+func (s *Scenario) Again(set ...string) (*Scenario, error) { return parse(*s.source, set...) }
+
+// Same says whether two scenarios describe the same run, whatever they were made from.
+func (s *Scenario) Same(other *Scenario) bool {
+	var a, b bytes.Buffer
+	errA, errB := encode(&a, reflect.ValueOf(s).Elem(), ""), encode(&b, reflect.ValueOf(other).Elem(), "")
+	return errA == nil && errB == nil && bytes.Equal(a.Bytes(), b.Bytes())
 }
 
 // readFile reads no more than what decode needs to see that a file is too large.
@@ -54,7 +91,7 @@ func Parse(file string, src []byte, set ...string) (*Scenario, error) {
 }
 
 func parse(file source, set ...string) (*Scenario, error) {
-	s := &Scenario{source: file.bytes}
+	s := &Scenario{source: &file}
 	setDefaults(reflect.ValueOf(s).Elem())
 	d := &decoder{from: file, at: map[string]place{}}
 	d.decode(file.bytes, s)
@@ -210,8 +247,8 @@ func List() ([]*Scenario, error) {
 // Bytes is the scenario as used, to be kept with the run: the file itself, or, if it extends another or -set changed
 // something, the whole effective scenario under a comment that names both. Parse takes it back, and needs nothing else.
 func (s *Scenario) Bytes() ([]byte, error) {
-	if len(s.overrides) == 0 && len(s.bases) == 0 && s.source != nil {
-		return s.source, nil
+	if len(s.overrides) == 0 && len(s.bases) == 0 && s.source != nil && s.source.bytes != nil {
+		return s.source.bytes, nil
 	}
 	var b bytes.Buffer
 	for _, base := range slices.Backward(s.bases) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -232,6 +233,45 @@ func TestBytesRoundTrip(t *testing.T) {
 	})
 }
 
+// A series of runs reads a scenario once and varies it: the file may be a pipe, which has it only once.
+func TestAgain(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "piped.yaml")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wrote := make(chan error, 1)
+	go func() { wrote <- os.WriteFile(pipe, []byte("extends: smoke\nseed: 3\n"), 0o600) }()
+	first, err := Load(pipe, "devices.ack_every=7")
+	if err := errors.Join(err, <-wrote); err != nil {
+		t.Fatal(err)
+	}
+	again, err := first.Again("load.group_rate=11/s")
+	if err != nil || again.Name != "piped" || again.Seed != 3 || again.Devices.AckEvery == 7 || again.Load.GroupRate != 11 {
+		t.Errorf("%+v, %v", again, err)
+	}
+	if _, err := first.Again("nothing=1"); err == nil {
+		t.Error("an unknown field was set")
+	}
+}
+
+// Same looks at what a run does, not at how its scenario was written.
+func TestSame(t *testing.T) {
+	load := func(set ...string) *Scenario {
+		t.Helper()
+		s, err := Load("smoke", set...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if a := load(); !a.Same(load()) || !a.Same(load("delivery.mode=push", "phases.tail="+a.Phases.Tail.String())) {
+		t.Error("the same scenario is another one")
+	}
+	if load().Same(load("devices.ack_every=7")) || load().Same(load("seed=2")) {
+		t.Error("another scenario is the same")
+	}
+}
+
 func TestNearestPrefersSmallSlips(t *testing.T) {
 	known := []string{"group_rate", "direct_rate", "active_groups", "burst"}
 	for given, want := range map[string]string{"group_rte": "group_rate", "gruop_rate": "group_rate", "bursts": "burst", "activegroups": "active_groups"} {
@@ -250,7 +290,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(s.source)
+		f.Add(s.source.bytes)
 	}
 	files, _ := filepath.Glob("testdata/bad/*.yaml")
 	for _, file := range files {

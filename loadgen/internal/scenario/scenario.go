@@ -32,7 +32,7 @@ type Scenario struct {
 	Criteria          []Criterion `yaml:"criteria" doc:"what decides between passed and missed; a ledger without any complaint is always demanded"`
 	Abort             []AbortRule `yaml:"abort" doc:"what ends the run at once, for the sake of the system under load; against a target there are rules without it, see -explain"`
 
-	source    []byte   // the file's bytes
+	source    *source  // the file; nil of one that was made in code
 	bases     []string // what it extends, the farthest first
 	overrides []string // what -set changed, as given
 }

@@ -101,6 +101,33 @@ func TestWhereItIsKnown(t *testing.T) {
 	}
 }
 
+// What no load meets is known after three trials: the scenario's load, the next below it, and the lowest.
+func TestWhatNoLoadMeets(t *testing.T) {
+	for _, none := range []Outcome{Failed, Generator} {
+		a, log := run(t, Config{}, func(Trial) Outcome { return none })
+		if !a.Done || a.Held != 0 || a.By != none || a.Failed != 1.0/64 || len(log) != 3 || !log[2].Lowest {
+			t.Errorf("%+v after %+v", a, log)
+		}
+	}
+	if a, log := run(t, Config{Lowest: 0.9}, limit(0)); a.Held != 0 || len(log) != 1 {
+		t.Errorf("nothing below the lowest is to be tried: %+v after %+v", a, log)
+	}
+	// The lowest fails for a reason of its own, and what lies between is tried as ever.
+	other := func(x Trial) Outcome {
+		if x.Lowest {
+			return Unclear
+		}
+		return limit(0.3)(x)
+	}
+	if a, log := run(t, Config{}, other); !a.Confirmed || a.Held > 0.3 || a.Failed < 0.3 {
+		t.Errorf("%+v after %+v", a, log)
+	}
+	// Only the lowest holds: the way down comes to it, and the answer lies just above.
+	if a, log := run(t, Config{}, limit(1.0/60)); !a.Confirmed || a.Held > 1.0/60 || a.Failed < 1.0/60 || a.Failed/a.Held > 1.05+1e-6 {
+		t.Errorf("%+v after %+v", a, log)
+	}
+}
+
 func TestNoEnd(t *testing.T) {
 	if a, log := run(t, Config{}, limit(0)); a.Held != 0 || a.Confirmed || a.Failed >= 1.0/40 || a.By != Failed {
 		t.Errorf("what holds nothing: %+v after %+v", a, log)
@@ -119,8 +146,8 @@ func TestNoEnd(t *testing.T) {
 // The order of a plain search, as the README tells it.
 func TestTheOrder(t *testing.T) {
 	_, log := run(t, Config{Resolution: 0.25}, limit(2))
-	want := []told{{Trial{1, false}, Held}, {Trial{1.5, false}, Held}, {Trial{2.25, false}, Failed},
-		{Trial{math.Sqrt(1.5 * 2.25), false}, Held}, {Trial{math.Sqrt(1.5 * 2.25), true}, Held}}
+	want := []told{{Trial{Multiple: 1}, Held}, {Trial{Multiple: 1.5}, Held}, {Trial{Multiple: 2.25}, Failed},
+		{Trial{Multiple: math.Sqrt(1.5 * 2.25)}, Held}, {Trial{Multiple: math.Sqrt(1.5 * 2.25), Long: true}, Held}}
 	if len(log) != len(want) {
 		t.Fatalf("%+v", log)
 	}

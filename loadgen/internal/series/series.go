@@ -26,7 +26,7 @@ func Repeat(runs [][]Figure) []rundir.RepeatFigure {
 				row.Spread = ptr((high - low) / mid)
 			}
 		}
-		if e, ok := stats.Mean(x); ok {
+		if e, ok := stats.Mean(x); ok && len(x) >= rundir.IntervalRuns {
 			row.Low, row.High = &e.Low, &e.High
 		}
 		list = append(list, row)

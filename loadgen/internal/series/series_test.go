@@ -70,6 +70,11 @@ func TestRepeat(t *testing.T) {
 	if *rate.Median != 1 || rate.Low != nil || late.Median != nil || late.Values[0] != nil {
 		t.Errorf("one value %+v, none %+v", rate, late)
 	}
+	for _, f := range Repeat([][]Figure{run(map[string]float64{"ms": 10}), run(map[string]float64{"ms": 30})}) {
+		if f.Low != nil || f.High != nil || f.Name == "ms" && *f.Spread != 1 {
+			t.Errorf("two values have an interval: %+v", f)
+		}
+	}
 	if got := Repeat(nil); got != nil {
 		t.Errorf("of nothing %v", got)
 	}
