@@ -28,6 +28,9 @@ const asLoadgen = "IMBENCH_TEST_LOADGEN"
 
 func TestMain(m *testing.M) {
 	local.Child()
+	if spec := os.Getenv(asTokens); spec != "" {
+		printTokens(spec)
+	}
 	if os.Getenv(asLoadgen) != "" {
 		main()
 	}

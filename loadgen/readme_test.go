@@ -14,12 +14,21 @@ import (
 func TestCommandsOfTheDocuments(t *testing.T) {
 	command := regexp.MustCompile(`(?m)^(?:IM_ADMIN_TOKEN=\S+ )?(?:bin/)?loadgen (-(?:.*\\\n)*.*)$`)
 	found := 0
-	for _, file := range []string{"../README.md", "../scenarios/README.md"} {
+	var texts []string
+	files := []string{"../README.md", "../scenarios/README.md"}
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range command.FindAllStringSubmatch(string(text), -1) {
+		texts = append(texts, string(text))
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("users.csv", []byte("user,device\nana,ana-phone\n"), 0o600); err != nil { // that the documents speak of
+		t.Fatal(err)
+	}
+	for i, text := range texts {
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			args := m[1]
 			if strings.Contains(args, "…") || strings.HasPrefix(args, "-worker ") {
 				continue // not the whole command; one that waits for a coordinator (TestFleet has it)
@@ -28,7 +37,7 @@ func TestCommandsOfTheDocuments(t *testing.T) {
 			var out, errs strings.Builder
 			code := app.Run(t.Context(), app.Program{Args: append(words(t, args), "-explain"), Stdout: &out, Stderr: &errs})
 			if code != app.ExitPassed {
-				t.Errorf("%s: loadgen %s\nexit %d: %s", file, args, code, errs.String())
+				t.Errorf("%s: loadgen %s\nexit %d: %s", files[i], args, code, errs.String())
 			}
 		}
 	}

@@ -24,6 +24,7 @@ type CloseError struct {
 	Reason     string
 	Terminal   bool          // reconnecting with the same credentials is of no use
 	Leaving    bool          // this gateway goes: another is the better choice
+	Token      bool          // the token is not, or no longer, accepted: with another one the device may come back
 	Busy       bool          // only too many at once: the same gateway will take the device after RetryAfter
 	RetryAfter time.Duration // 0 = not said
 }
@@ -56,6 +57,13 @@ func (e *RefusedError) Terminal() bool {
 		e.Status != http.StatusBadGateway && e.Status != http.StatusGatewayTimeout
 }
 
+// TokenRefused says whether a session ended, or did not begin, because its token is not or no longer accepted.
+func TokenRefused(err error) bool {
+	var ce *CloseError
+	var re *RefusedError
+	return errors.As(err, &ce) && ce.Token || errors.As(err, &re) && re.Status == http.StatusUnauthorized
+}
+
 // FrameError is a frame that breaks the protocol: too large, malformed, or not text.
 type FrameError struct{ Why string }
 
@@ -68,7 +76,7 @@ var closes = []wire.Close{wire.CloseUnauthorised, wire.CloseReplaced, wire.Close
 // NewCloseError says what a close code of our wire and its reason mean.
 func NewCloseError(code int, reason string) *CloseError {
 	e := &CloseError{Code: code, Reason: reason, RetryAfter: retryAfter(reason),
-		Leaving: code == wire.CloseDraining.Code, Busy: code == wire.CloseNotAdmitted.Code}
+		Token: code == wire.CloseUnauthorised.Code, Leaving: code == wire.CloseDraining.Code, Busy: code == wire.CloseNotAdmitted.Code}
 	for _, c := range closes {
 		e.Terminal = e.Terminal || c.Code == code && c.Terminal
 	}

@@ -24,7 +24,7 @@ func ToGateway(r *Request) wire.Request {
 		AfterID: r.AfterID, Limit: r.Limit, Device: r.Device}
 	switch r.Op {
 	case OpHello:
-		w.Install = 1
+		w.Install = max(1, r.Install)
 	case OpSync:
 		w.After, w.Seq = r.Seq, 0
 	}
@@ -58,12 +58,12 @@ func FromGateway(f *Frame, w *wire.Frame, bytes int) {
 	}
 	for i := range w.Convs {
 		s := &w.Convs[i]
-		f.Convs = append(f.Convs, Standing{Conv: s.Conv, Mode: s.Mode, Head: s.Head, Delivered: s.Delivered, Epoch: s.Epoch})
+		f.Convs = append(f.Convs, Standing{Conv: s.Conv, Kind: s.Kind, Mode: s.Mode, Head: s.Head, Delivered: s.Delivered, Epoch: s.Epoch})
 	}
 }
 
 func event(to *Event, e *wire.Event) {
-	*to = Event{Conv: e.Conv, Seq: e.Seq, MID: e.MID, Kind: e.Kind, Sender: e.Sender, Key: e.CMID, Body: e.Body}
+	*to = Event{Conv: e.Conv, Seq: e.Seq, MID: e.MID, Kind: e.Kind, Sender: e.Sender, Key: e.CMID, Body: e.Body, User: e.User}
 }
 
 // RID is the text of a request id on our wire: a letter for what was asked and three digits of base 36, so that the sizes

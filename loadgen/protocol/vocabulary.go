@@ -8,14 +8,14 @@ type Op uint8
 // What a device asks for. OpNone is what a frame answers that comes unasked.
 const (
 	OpNone      Op = iota
-	OpHello        // Device
+	OpHello        // Device, Install
 	OpSubscribe    // start pushing to me
 	OpList         // AfterID, Limit: how do my conversations stand
 	OpOpen         // Conv: the user looks at it
 	OpClose        // Conv: and no longer does
 	OpSend         // Conv, Key, Body
 	OpAck          // Conv, Seq, Epoch: all up to Seq is saved here
-	OpSync         // Conv, Seq, Epoch: what comes after Seq
+	OpSync         // Conv, Seq, Epoch, Limit: what comes after Seq
 	OpRead         // Conv, Seq, Epoch: the user has read up to Seq
 	NumOps
 )
@@ -30,6 +30,7 @@ type Request struct {
 	Op      Op
 	ID      uint32 // at most MaxRequestID; the answer carries it back
 	Device  string
+	Install int32 // which installation of the app it is; 0 = the first
 	Conv    string
 	Key     string // idempotency key
 	Body    string
@@ -114,6 +115,7 @@ type Event struct {
 	Sender string
 	Key    string // of the send; "" if it is not told
 	Body   string
+	User   string // whom a join or leave is about
 }
 
 // KindMessage is the Kind of events that are messages.
@@ -122,6 +124,7 @@ const KindMessage = "msg"
 // Standing is how one of the device's conversations stands.
 type Standing struct {
 	Conv      string
+	Kind      string // direct, group
 	Mode      string // push, pull
 	Head      int64
 	Delivered int64

@@ -75,6 +75,9 @@ func figure(name string, mean, sigma float64) Figure {
 	return Figure{Name: name, Unit: d.unit, Predicted: mean, Low: max(0, mean-z*sigma), High: mean + z*sigma, Note: d.note}
 }
 
+// Unit is that of a figure of names.go; "" for what is none.
+func Unit(name string) string { return descriptions[name].unit }
+
 var descriptions = map[string]struct{ unit, note string }{
 	Messages:        {"1/s", "two Poisson streams at their set rates; only their chance varies"},
 	PushFrames:      {"1/s", "each message goes to all connected devices of the conversation but the sender's; conversations with more of them speak more often"},

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// NotCheckedText stands in the place of a figure of which the wire lets nobody know anything.
+// NotCheckedText stands in the place of a figure of which nothing tells that the run could see.
 const NotCheckedText = "not checked"
 
 // Names is a list of names with a space between two, so that what holds it can be compared.

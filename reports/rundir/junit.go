@@ -161,7 +161,7 @@ func promiseCase(class string, p promise, l LedgerSummary) junitCase {
 	out := junitCase{Class: class, Name: p.what, Time: "0"}
 	switch {
 	case l.NotChecked.Has(p.name):
-		out.Skipped = &junitOutcome{Message: NotCheckedText + ": the wire lets nobody know"}
+		out.Skipped = &junitOutcome{Message: NotCheckedText + ": nothing that the run could see tells"}
 	case p.count > 0:
 		text := fmt.Sprintf("%s: %d, the limit is 0 (ledger.json names them)", p.name, p.count)
 		out.Failure = &junitOutcome{Message: text, Type: string(Broken), Text: text}

@@ -103,6 +103,7 @@ type PopulationDigest struct {
 	Conversations int    `json:"conversations"`
 	CursorRows    int    `json:"cursor_rows,omitempty"`
 	Digest        string `json:"digest,omitempty"`
+	Brought       string `json:"brought,omitempty"` // the file that named them; empty = the run created them
 }
 
 // ArrivalsDigest says what was planned.

@@ -167,6 +167,7 @@ type LedgerSummary struct {
 	Regressed   int64 `json:"regressed"`    // times that a device was told less than had been confirmed as delivered to it
 
 	WireRepeats int64 `json:"wire_repeats"`       // seen again on the wire and not applied: no fault
+	Background  int64 `json:"background"`         // events of others in the run's conversations that devices applied: no part of the proof
 	Undelivered int64 `json:"undelivered"`        // not there yet when the run ended without a full settle: no fault
 	Unknown     int64 `json:"unknown"`            // sends without an answer
 	Committed   int64 `json:"unknown_committed"`  // of these, found in the log
@@ -179,7 +180,7 @@ type LedgerSummary struct {
 	BytesUsed  int64 `json:"bytes_used"`
 	Unverified int64 `json:"unverified"` // deliveries checked by digest only: the log's entry had been folded
 
-	// NotChecked names those of the above of which the wire lets nobody know anything. In JSON they are "not checked".
+	// NotChecked names those of the above of which nothing tells that the run could see: the wire does not, and there was no export. In JSON they are "not checked".
 	NotChecked Names `json:"-"`
 }
 

@@ -40,6 +40,7 @@ type checker struct {
 	sc      *scenario.Scenario // that is to be run; its needs are held against this machine
 	env     *environment
 	pop     *population.Population
+	talkers int // devices that talk
 	failed  int
 	lost    bool // a message was not delivered
 }
@@ -70,6 +71,9 @@ func check(ctx context.Context, p Program, o options) (code int, err error) {
 	if err != nil {
 		return ExitTarget, err
 	}
+	if o.brought.given() {
+		return c.checkBrought(ctx)
+	}
 	c.line(good, "environment", "%s, gateway %s, revision %s, PostgreSQL %s", c.env.info.Environment, c.env.info.Gateway, c.env.info.Revision, c.env.info.Postgres.Version)
 	c.faults()
 	c.machine()
@@ -81,6 +85,11 @@ func check(ctx context.Context, p Program, o options) (code int, err error) {
 		return errorExit(err), err
 	}
 	c.leftovers(ctx)
+	return c.verdict()
+}
+
+// verdict is what has come of all the lines.
+func (c *checker) verdict() (int, error) {
 	switch {
 	case c.lost:
 		return ExitBroken, fail(ExitBroken, "not every message was delivered")
@@ -106,20 +115,39 @@ func (c *checker) talk(ctx context.Context) error {
 		return &exitError{adminExit(err), err}
 	}
 	background := c.watchBackground(ctx)
-	report, err := preflight.Talk(ctx, preflight.Party{Wire: protocol.NewGateway(c.env.wire), Targets: c.env.targets, Devices: devices, Tokens: tokens,
-		Conv: c.pop.Convs[0].ID, Idle: c.silence(), Say: func(what string) { fmt.Fprintln(c.program.Stderr, what) }})
+	report, err := c.converse(ctx, preflight.Party{Devices: devices, Tokens: tokens, Conv: c.pop.Convs[0].ID, Body: "a message of loadgen -check, which is removed again"})
 	if err != nil {
-		return fail(ExitTarget, "%w", err)
-	}
-	for _, label := range report.Labels {
-		if err := population.CheckEnvironment("a gateway", label, c.env.allowed); err != nil {
-			return &exitError{ExitUsage, err}
-		}
+		return err
 	}
 	c.tellTalk(report)
 	c.clock(ctx, report)
 	background()
 	return nil
+}
+
+// converse has devices talk on the target, and refuses one that may not be loaded.
+func (c *checker) converse(ctx context.Context, party preflight.Party) (preflight.Report, error) {
+	party.Wire, party.Targets, party.Idle = protocol.NewGateway(c.env.wire), c.env.targets, c.silence()
+	party.Key = "check-" + nonce() + "-"
+	party.Say = func(what string) { fmt.Fprintln(c.program.Stderr, what) }
+	c.talkers = len(party.Devices)
+	report, err := preflight.Talk(ctx, party)
+	if err != nil {
+		return report, fail(ExitTarget, "%w", err)
+	}
+	for _, label := range report.Labels {
+		if err := population.CheckEnvironment("a gateway", label, c.env.allowed); err != nil {
+			return report, &exitError{ExitUsage, err}
+		}
+	}
+	return report, nil
+}
+
+// nonce is what nobody else has.
+func nonce() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // silence is how long the connections are to be idle, as preflight.Party takes it.
@@ -132,9 +160,7 @@ func (c *checker) silence() time.Duration {
 
 // checkPopulation is ten users with a device each, in one group.
 func checkPopulation() *population.Population {
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	p := &population.Population{Namespace: "k" + hex.EncodeToString(b[:])}
+	p := &population.Population{Namespace: "k" + nonce()}
 	group := population.Conv{ID: p.Namespace + "-g1", Kind: "group", Mode: string(scenario.Push)}
 	for i := range int32(checkDevices) {
 		p.Users = append(p.Users, population.User{ID: fmt.Sprintf("%s-u%d", p.Namespace, i), Devices: []int32{i}, Convs: []int32{0}})
@@ -150,31 +176,31 @@ func (c *checker) tellTalk(r preflight.Report) {
 	for id, n := range r.Gateways {
 		ids = append(ids, fmt.Sprintf("%s (%d)", id, n))
 	}
-	c.line(good, "gateways", "%d reached by %d connections to %d addresses: %s", len(ids), checkDevices, len(c.env.targets), strings.Join(sorted(ids), ", "))
+	c.line(good, "gateways", "%d reached by %d connections to %d addresses: %s", len(ids), c.talkers, len(c.env.targets), strings.Join(sorted(ids), ", "))
 	var sends []time.Duration
 	for _, s := range r.Sent {
 		sends = append(sends, s.Took)
 	}
-	c.line(good, "sends", "%d of %d confirmed, in %s", len(r.Sent), checkDevices, spread(sends))
+	c.line(good, "sends", "%d of %d confirmed, in %s", len(r.Sent), c.talkers, spread(sends))
 	f := good
 	if len(r.Delivered) < r.Expected {
 		f, c.lost = bad, true
 	}
 	c.line(f, "deliveries", "%d of %d, in %s; %d repeated", len(r.Delivered), r.Expected, spread(r.Delivered), r.Repeated)
-	if f = good; r.Acked < checkDevices {
+	if f = good; r.Acked < c.talkers {
 		f = bad
 	}
-	c.line(f, "acks", "%d of %d confirmed", r.Acked, checkDevices)
+	c.line(f, "acks", "%d of %d confirmed", r.Acked, c.talkers)
 	switch {
 	case r.Idled == 0:
 		c.line(note, "idle", "not looked at (-check-idle); the heartbeat is %v", r.Heartbeat)
 	case len(r.Cut) > 0:
 		c.line(bad, "idle", "%d of %d silent connections were cut, one %s; the heartbeat is %v: an idle time-out on the way must be longer",
-			len(r.Cut), checkDevices, r.Cut[0], r.Heartbeat)
+			len(r.Cut), c.talkers, r.Cut[0], r.Heartbeat)
 	case r.Idled < r.Heartbeat:
 		c.line(note, "idle", "nothing was cut in %v of silence; that is less than the heartbeat of %v", r.Idled, r.Heartbeat)
 	default:
-		c.line(good, "idle", "nothing was cut in %v of silence, and %d of %d connections had a ping; the heartbeat is %v", r.Idled, r.Pings, checkDevices, r.Heartbeat)
+		c.line(good, "idle", "nothing was cut in %v of silence, and %d of %d connections had a ping; the heartbeat is %v", r.Idled, r.Pings, c.talkers, r.Heartbeat)
 	}
 }
 
@@ -232,7 +258,7 @@ func (c *checker) watchBackground(ctx context.Context) func() {
 			return
 		}
 		s := time.Since(begun).Seconds()
-		rate := max(0, after-before-checkDevices) / s
+		rate := max(0, after-before-float64(c.talkers)) / s
 		f := good
 		if rate > 1 || others > 0 {
 			f = note

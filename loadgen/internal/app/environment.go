@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"imbench/loadgen/internal/netfault"
@@ -21,13 +22,15 @@ type environment struct {
 	targets []string
 	admins  []string // admin listeners whose figures are scraped; the first takes the population
 	token   string
-	admin   *population.Admin
+	admin   *population.Admin // nil without one: with a population that was brought
 	info    population.Info
 	stack   *local.Stack      // nil = a target
 	via     http.RoundTripper // of admin calls and scrapes
 	wire    protocol.GatewayConfig
 	network *netfault.Process // before the gateways; nil without faults of the network
 	allowed []string          // labels of servers that may be loaded
+
+	labelled sync.Once // a welcome has told what info has not
 }
 
 // openEnvironment starts the stack or calls on the target, and refuses a server that may not be loaded. The caller
@@ -49,6 +52,10 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 			return e, err
 		}
 	}
+	e.allowed = allowed(sc, o)
+	if len(e.admins) == 0 { // what the gateways are, their welcomes tell: see admit
+		return e, nil
+	}
 	if e.stack == nil {
 		fmt.Fprintf(p.Stderr, "asking %s what it is\n", strings.Join(e.admins, ", "))
 	}
@@ -56,7 +63,6 @@ func openEnvironment(ctx context.Context, p Program, o options, sc *scenario.Sce
 	if e.admin, err = population.NewAdmin(e.admins[0], e.token, e.via); err != nil {
 		return e, &exitError{ExitUsage, err}
 	}
-	e.allowed = allowed(sc, o)
 	return e, e.guard(ctx)
 }
 
@@ -88,6 +94,9 @@ func (e *environment) kind() string {
 
 // scrapes are the pages that the recorder reads beside the run.
 func (e *environment) scrapes() []record.Scrape {
+	if len(e.admins) == 0 {
+		return nil
+	}
 	var list []record.Scrape
 	for _, url := range e.admins {
 		list = append(list, record.Scrape{URL: url + "/metrics", Token: e.token})

@@ -21,6 +21,9 @@ const (
 
 // explain prints what a scenario would do, what the model predicts of it, and what it needs; nothing is started.
 func explain(w io.Writer, sc *scenario.Scenario, o options) error {
+	if o.brought.given() {
+		return explainBrought(w, sc, o)
+	}
 	pop, err := population.Build(sc, sc.Seed, "r00000000")
 	if err != nil {
 		return &exitError{ExitUsage, err}
@@ -41,6 +44,15 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	explainLoad(t, sc, plan, expected)
 	explainDevices(t, sc)
 	explainPhases(t, sc)
+	explainRules(t, sc)
+	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
+	t.predictions(predictions.Predictions)
+	_, err = io.WriteString(w, t.b.String())
+	return err
+}
+
+// explainRules is what is done to the system, and what decides.
+func explainRules(t *sheet, sc *scenario.Scenario) {
 	for _, f := range sc.Faults {
 		t.row("faults", "at %v of the measured window: %s", f.At, f)
 	}
@@ -51,10 +63,6 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	for _, rule := range sc.Abort {
 		t.row("aborts if", "%s", rule)
 	}
-	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
-	t.predictions(predictions.Predictions)
-	_, err = io.WriteString(w, t.b.String())
-	return err
 }
 
 func explainTarget(t *sheet, sc *scenario.Scenario, o options) {
@@ -89,6 +97,11 @@ func explainLoad(t *sheet, sc *scenario.Scenario, plan *population.Plan, e popul
 	t.row("arrivals", "%s: %s to groups (%d active at a time), %s to direct chats (%d active), in bursts of %d", l.Arrivals, l.GroupRate, l.ActiveGroups,
 		l.DirectRate, l.ActiveDirects, l.Burst)
 	t.row("arrivals", "%s in all, %s in the measured window; seed %d, digest %.16s", many(int(e.Total), "message"), grouped(int(e.Window)), sc.Seed, plan.Digest())
+	explainShape(t, l)
+}
+
+// explainShape is how rates and bodies are, whoever sends.
+func explainShape(t *sheet, l scenario.Traffic) {
 	for i, line := range l.Lines() {
 		if i == maxExplained {
 			t.row("stages", "and %d more", len(l.Stages)-i)

@@ -27,6 +27,7 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	measured.Fill(&s)
 	s.Counted.Ours, s.Counted.Unresolved = s.Counted.Ours+led.Committed, led.Unresolved
 	s.Counted.Explain()
+	r.tellBrought(&s, led)
 	s.Predictions = compare(recount(r.scenario, r.plan, r.predictions.Predictions, measured.Metrics), measured.Measured)
 	r.tellFaults(&s, measured)
 	r.tellCalibration(&s)

@@ -39,6 +39,7 @@ type options struct {
 	allowCommands bool
 	calibrate     calibrateFlag
 	fleet         fleetOptions
+	brought       broughtOptions
 }
 
 type optionalUint struct {
@@ -67,6 +68,8 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
   loadgen -scenario baseline                       start the embedded stack and drive it
   loadgen -scenario baseline -target URL[,URL] -admin URL
                                                    drive a staging cluster
+  loadgen -scenario baseline -target URL[,URL] -population users.csv -tokens 'cmd:COMMAND'
+                                                   the same with users that are there, and without its admin API
   loadgen -list                                    the scenarios that come with it
   loadgen -selftest                                does this generator find what a gateway does wrong?
   loadgen -scenario NAME -explain                  what would run, and what the model predicts
@@ -88,7 +91,7 @@ func parseFlags(p Program) (options, error) {
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.scenario, "scenario", "", "`NAME` of a shipped scenario, or a YAML file")
 	fs.StringVar(&targets, "target", "", "gateway `URL`s, comma-separated (http://host:port or https://…); none = embedded stack")
-	fs.StringVar(&o.admin, "admin", "", "`URL`s of the gateways' admin listeners, comma-separated; needed with -target: the first takes the population, all are scraped")
+	fs.StringVar(&o.admin, "admin", "", "`URL`s of the gateways' admin listeners, comma-separated; needed with -target unless -population is given: the first takes the population, all are scraped")
 	fs.StringVar(&tokenFile, "admin-token-file", "", "`FILE` with the admin token (default: environment IM_ADMIN_TOKEN)")
 	fs.Var((*listFlag)(&o.set), "set", "`path=value` overrides a field of the scenario; may be repeated")
 	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
@@ -107,6 +110,7 @@ func parseFlags(p Program) (options, error) {
 	o.series.register(fs)
 	o.outputs.define(fs)
 	o.fleet.define(fs, p)
+	o.brought.define(fs)
 	restore := explainValues(fs)
 	err := fs.Parse(p.Args)
 	restore()
@@ -155,6 +159,9 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 	if err := o.checkStaging(); err != nil {
 		return err
 	}
+	if err := o.brought.check(o); err != nil {
+		return err
+	}
 	if len(o.targets) == 0 {
 		if o.admin != "" {
 			return errors.New("-admin goes with -target: the embedded stack has its own")
@@ -166,7 +173,7 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 			return err
 		}
 	}
-	if o.explain {
+	if o.explain || o.brought.given() && o.admin == "" { // the gateways' welcomes say then what may be loaded
 		return nil
 	}
 	return o.checkAdmin(p, tokenFile, "-target")
@@ -176,7 +183,7 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 func (o *options) checkAdmin(p Program, tokenFile, with string) error {
 	admins := split(o.admin)
 	if len(admins) == 0 {
-		return fmt.Errorf("%s needs -admin URL too: populations are created and removed through a gateway's admin listener", with)
+		return fmt.Errorf("%s needs -admin URL too: populations are created and removed through a gateway's admin listener (or -population users.csv, with users that are there)", with)
 	}
 	for _, a := range admins {
 		if err := checkURL("-admin", a); err != nil {

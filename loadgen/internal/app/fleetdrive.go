@@ -277,7 +277,7 @@ func (f *fleetRun) recorded() {
 
 // ledgerConfig is that of the run's own ledger.
 func (r *runner) ledgerConfig() ledger.Config {
-	return ledger.Config{Reads: r.reads, Key: r.shared.key}
+	return ledger.Config{Reads: r.reads, Shared: r.pop.Brought, Key: r.shared.key}
 }
 
 // tell puts into the summary who drove the run, and how well their clocks agree.

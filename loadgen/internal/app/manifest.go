@@ -30,7 +30,7 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 			Gateways: len(r.env.targets), Revision: r.env.info.Revision},
 		Postgres: rundir.Postgres{Version: r.env.info.Postgres.Version, Settings: r.env.info.Postgres.Settings},
 		Population: rundir.PopulationDigest{Namespace: r.pop.Namespace, Users: len(r.pop.Users), Devices: len(r.pop.Devices),
-			Connected: r.scenario.Population.ConnectedDevices, Conversations: len(r.pop.Convs), Digest: population.Digest(r.pop)},
+			Connected: r.scenario.Population.ConnectedDevices, Conversations: len(r.pop.Convs), Digest: population.Digest(r.pop), Brought: r.options.brought.population},
 		Arrivals: rundir.ArrivalsDigest{Messages: r.expected.Total, Digest: r.plan.Digest()},
 		Model:    modelNumbers(r.scenario),
 	}
@@ -44,6 +44,11 @@ func withoutPasswords(args []string) []string {
 		name, value, both := strings.Cut(a, "=")
 		if !both || !strings.HasPrefix(a, "-") {
 			name, value = "", a
+		}
+		if name == "-tokens" || name == "--tokens" || i > 0 && (args[i-1] == "-tokens" || args[i-1] == "--tokens") {
+			kind, _, _ := strings.Cut(value, ":")
+			kept[i] = strings.TrimPrefix(name+"="+kind+":…", "=") // a command for tokens may hold what is as good as a password
+			continue
 		}
 		if u, err := url.Parse(value); err == nil && u.Host != "" && u.User != nil {
 			kept[i] = strings.TrimPrefix(name+"="+fleet.Redacted(value), "=")

@@ -80,6 +80,8 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 		s.Metrics["heal"] = healMetric(s.Faults)
 	case r.scenario.Devices.Churn > 0:
 		what = "churn"
+	case r.pop.Brought && s.Reconnects > 0:
+		what = "connections that ended, as those do whose tokens end,"
 	default:
 		return
 	}
@@ -91,7 +93,7 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 				s.Predictions[i] = appliedInstead(p, r.expected, measured.AppliedPerMessage)
 			}
 		default:
-			p.Error, p.PlanError, p.Note = nil, nil, "not compared ("+what+")"
+			p.Error, p.PlanError, p.Note = nil, nil, "not compared ("+strings.TrimSuffix(what, ",")+")"
 			s.Predictions[i] = p
 		}
 	}
@@ -106,7 +108,7 @@ func appliedInstead(p rundir.Prediction, e population.Expected, applied float64)
 	p = p.WithMeasured(applied)
 	if e.Due != pushed {
 		p.NotPredicted, p.Predicted, p.Low, p.High, p.Error = true, 0, 0, 0, nil
-		p.Note = "with faults or churn: events applied a message, by push or by sync after a hint"
+		p.Note = "with faults, churn or connections that ended: events applied a message, by push or by sync after a hint"
 	}
 	return p
 }

@@ -34,7 +34,9 @@ type runner struct {
 	pop    *population.Population
 	plan   *population.Plan
 	env    *environment
-	tokens map[string]string
+	tokens map[string]string // of a population of the run's own
+
+	brought brought // of one that was there before
 
 	predictions rundir.Predictions
 	expected    population.Expected
@@ -89,7 +91,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return r.early(ctx, err)
 	}
-	if !r.options.fleet.shared() { // it measures this process, which drives nothing then
+	if !r.options.fleet.shared() && !r.options.brought.given() { // it measures this process, which drives nothing then; or needs the plan, which is to come
 		r.calibrate(ctx)
 	}
 	r.env, err = openEnvironment(ctx, r.program, r.options, r.scenario)
@@ -100,6 +102,13 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	}()
 	if err != nil {
 		return r.early(ctx, err)
+	}
+	if r.options.brought.given() {
+		defer r.brought.release()
+		if err := r.bring(ctx); err != nil {
+			return r.early(ctx, err)
+		}
+		r.calibrate(ctx)
 	}
 	if err := r.createRunDir(); err != nil {
 		return ExitError, err
@@ -116,8 +125,10 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 
 // begin does what comes right before the load.
 func (r *runner) begin(ctx context.Context) error {
-	if err := r.provision(ctx); err != nil {
-		return err
+	if !r.pop.Brought {
+		if err := r.provision(ctx); err != nil {
+			return err
+		}
 	}
 	return r.onStart(ctx)
 }
@@ -127,6 +138,9 @@ func (r *runner) prepare() error {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	r.runID = binary.BigEndian.Uint32(b[:])
+	if r.options.brought.given() {
+		return nil // who takes part is to be asked for
+	}
 	var err error
 	if r.pop, err = population.Build(r.scenario, r.scenario.Seed, fmt.Sprintf("r%08x", r.runID)); err != nil {
 		return &exitError{ExitUsage, err}
@@ -177,6 +191,9 @@ func (r *runner) createRunDir() error {
 	now := time.Now().UTC()
 	r.dir = filepath.Join(r.options.out, r.scenario.Name+"-"+now.Format("20060102T150405Z"))
 	src, err := r.scenario.Bytes()
+	if r.pop.Brought {
+		src, err = r.brought.source, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -226,7 +243,7 @@ func (r *runner) lease() time.Duration {
 
 // removePopulation leaves a target, or a database that was there before, as it was found. A private database goes as a whole.
 func (r *runner) removePopulation() {
-	if r.options.keep || r.env.stack != nil && r.options.database == "" {
+	if r.options.keep || r.pop.Brought || r.env.stack != nil && r.options.database == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanupLimit)
@@ -266,6 +283,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 
 	load, lost := context.WithCancelCause(ctx)
 	r.reach.begin(r.env.allowed, lost)
+	r.brought.lost = lost
 	watch, stopWatching := context.WithCancel(context.Background())
 	watched := make(chan error, 4)
 	go func() { r.watchAborts(watch, lost); watched <- nil }()
@@ -310,7 +328,7 @@ func (r *runner) reads(device, conv int32) bool {
 
 func (r *runner) driverConfig() driver.Config {
 	sc := r.scenario
-	return driver.Config{
+	cfg := driver.Config{
 		Wire: protocol.NewGateway(r.env.wire), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
@@ -320,6 +338,11 @@ func (r *runner) driverConfig() driver.Config {
 		LostAfter: r.lostAfter(),
 		Welcomed:  r.reach.welcome, OnPhase: r.onPhase, Counters: &r.live, Control: &r.hands,
 	}
+	if r.pop.Brought {
+		cfg.Arrivals = population.Keyed(r.plan.Arrivals, r.runID)
+		cfg.Tokens, cfg.Renew = r.options.brought.source.Token, r.brought.renew
+	}
+	return cfg
 }
 
 // onPhase is told by the driver, one call at a time.

@@ -55,7 +55,11 @@ func stop(ctx context.Context, p Program, o options) (int, error) {
 		fmt.Fprintf(p.Stdout, "%s has ended already: %s\n", name, d.Manifest().Verdict)
 		return ExitPassed, nil
 	}
-	if gone := whyGone(d.Manifest().Process, thisProcess()); gone != "" {
+	gone := whyGone(d.Manifest().Process, thisProcess())
+	if gone != "" && d.Manifest().Population.Brought != "" {
+		return ExitTarget, fail(ExitTarget, "%s does not go on: %s; it created nothing that would have to be removed", name, gone)
+	}
+	if gone != "" {
 		return ExitTarget, fail(ExitTarget, "%s does not go on: %s; loadgen -cleanup %s removes its population from a target", name, gone,
 			d.Manifest().Population.Namespace)
 	}

@@ -13,7 +13,7 @@ var alone = []struct{ name, with string }{
 	{"list", ""},
 	{"selftest", ""},
 	{"stop", "out scenario target cleanup"}, // standalone says why not the last three
-	{"check", "target admin admin-token-file scenario set allow-environment allow-commands check-idle owner ca cert key server-name header"},
+	{"check", "target admin admin-token-file scenario set allow-environment allow-commands check-idle owner ca cert key server-name header population tokens"},
 	{"cleanup", "admin admin-token-file owner ca cert key server-name header scenario target"}, // standalone says why not the last two
 	{"worker", "fleet ca cert key server-name header scenario target admin"},                   // of the last three checkFleet says where they go,
 }
@@ -21,11 +21,11 @@ var alone = []struct{ name, with string }{
 // sayMore are flags that say more about another one.
 var sayMore = map[string]string{
 	"search-resolution": "search", "search-highest": "search", "search-warmup": "search", "search-measure": "search", "search-retries": "search",
-	"check-idle": "check", "quiet": "prometheus",
+	"check-idle": "check", "quiet": "prometheus", "tokens": "population",
 }
 
 // never go together: the first has no say in what the second does.
-var never = [][2]string{{"json", "explain"}, {"db", "target"}}
+var never = [][2]string{{"json", "explain"}, {"db", "target"}, {"keep", "population"}, {"owner", "population"}}
 
 // together refuses flags of the command line that do not belong together. What the environment gives is not looked at.
 func together(fs *flag.FlagSet) error {

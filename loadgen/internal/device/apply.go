@@ -18,6 +18,7 @@ type event struct {
 	plan     int64
 	intended clock.Time
 	own      bool
+	moved    bool // a join or leave of this device's own user
 }
 
 // read takes an event off the wire; mu must be held.
@@ -27,6 +28,8 @@ func (d *Device) read(e *protocol.Event) event {
 		x.plan, x.intended = d.g.intended(e.Body)
 		x.hash = payload.Hash(e.Body)
 		x.own = e.Key != "" && d.wrote(e.Key)
+	} else {
+		x.moved = e.User != "" && e.User == d.g.pop.Users[d.user].ID
 	}
 	return x
 }
@@ -102,7 +105,7 @@ func (d *Device) repeated(slot int, e *event, now clock.Time) {
 
 func (d *Device) delivery(conv int32, e *event, p sample.Path, now clock.Time) sample.Delivery {
 	return sample.Delivery{Device: d.index, Conv: conv, Seq: e.seq, MID: e.mid, Kind: e.kind, Sender: e.sender,
-		BodyHash: e.hash, Own: e.own, Plan: e.plan, Intended: e.intended, At: now, Path: p}
+		BodyHash: e.hash, Own: e.own, Moved: e.moved, Plan: e.plan, Intended: e.intended, At: now, Path: p}
 }
 
 // ackSoon acknowledges at once after every AckEvery-th event, and otherwise starts the delay. One ack of a conversation

@@ -47,6 +47,8 @@ type Device struct {
 	reason  error         // why this side closed the session
 	taken   clock.Time    // the last event, on a wire without Sync
 
+	token string // that the latest attempt showed; of the goroutine that connects
+
 	frozen atomic.Int64 // clock.Time until which this device reads nothing; 0 = it reads
 }
 
@@ -93,7 +95,7 @@ func newDevice(g *Group, index int32) *Device {
 	d.convs = make([]conv, len(mine))
 	for i, ci := range mine {
 		c := &g.pop.Convs[ci]
-		base := int64(len(c.Members)) // provisioned at head: one join event for each member
+		base := g.pop.Start(ci)
 		d.convs[i] = conv{cursor: base, acked: base, head: base, pull: g.pulled(c.Mode, len(c.Members))}
 	}
 	return d
@@ -125,17 +127,25 @@ func (d *Device) reads(slot int) bool {
 // life keeps the device connected until ctx ends or the gateway says that it must not come back. It comes back to the
 // gateway that it had, unless that one drains; if it is not taken there, it goes on to another.
 func (d *Device) life(ctx context.Context, targets []string, at int) {
-	vain := 0 // refusals with a place, in a row
+	vain := 0   // refusals with a place, in a row
+	tokens := 0 // refused in a row
 	for failed := 0; ; failed++ {
 		served, err := d.session(ctx, targets[at])
 		if ctx.Err() != nil {
 			return
 		}
 		if served {
-			failed = 0
+			failed, tokens = 0, 0
 		}
 		d.g.last.Store(&err)
 		atLeast, terminal := verdict(err)
+		if terminal && d.g.renew != nil && protocol.TokenRefused(err) && tokens < tokensInVain {
+			tokens++
+			terminal = !d.g.renew(ctx, d.index, d.token)
+			if ctx.Err() != nil {
+				return
+			}
+		}
 		if terminal {
 			d.g.counters.Ended.Add(1)
 			return
@@ -176,6 +186,9 @@ func verdict(err error) (atLeast time.Duration, terminal bool) {
 	return 0, false
 }
 
+// tokensInVain is how many tokens in a row may be refused before a device gives up: it is not the token then.
+const tokensInVain = 3
+
 // placesInVain is after how many refusals in a row a device backs off even though it was told its place.
 const placesInVain = 3
 
@@ -215,8 +228,8 @@ func (d *Device) session(ctx context.Context, target string) (served bool, err e
 	d.conn, d.state, d.dialled, d.heard = conn, greeting, begun, clock.Now()
 	d.readyBy = begun.Add(d.g.cfg.DialTimeout)
 	d.arm(d.readyBy)
-	d.write(&protocol.Request{Op: protocol.OpHello, Device: d.g.pop.Devices[d.index].ID},
-		sample.FHello, 0)
+	self := &d.g.pop.Devices[d.index]
+	d.write(&protocol.Request{Op: protocol.OpHello, Device: self.ID, Install: self.Install}, sample.FHello, 0)
 	d.mu.Unlock()
 	err = conn.Serve(d.on)
 	return d.ended(&err), err
@@ -229,10 +242,11 @@ func (d *Device) dial(ctx context.Context, target string) (protocol.Conn, error)
 		err  error
 	}
 	done := make(chan result, 1)
+	d.token = d.g.tokens(d.index)
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, d.g.cfg.DialTimeout)
 		defer cancel()
-		conn, err := d.g.wire.Dial(ctx, target, d.g.tokens(d.index))
+		conn, err := d.g.wire.Dial(ctx, target, d.token)
 		done <- result{conn, err}
 	}()
 	r := <-done

@@ -40,6 +40,7 @@ type Group struct {
 	ahead    time.Duration
 	bodySize func(int64) int
 	tokens   func(int32) string
+	renew    func(ctx context.Context, device int32, refused string) bool // nil = there are no others
 	counters *Counters
 	welcome  func(gateway, environment string) // nil = nobody asks
 
@@ -58,7 +59,7 @@ type Group struct {
 	last   atomic.Pointer[error] // why the latest connection or attempt failed
 }
 
-// GroupConfig is what NewGroup needs; all fields but Welcomed must be set.
+// GroupConfig is what NewGroup needs; all fields but those with "if given" must be set.
 type GroupConfig struct {
 	Device     Config
 	Wire       protocol.Wire
@@ -68,6 +69,9 @@ type GroupConfig struct {
 	BodySize   func(index int64) int
 	Tokens     func(device int32) string
 	Counters   *Counters
+	// Renew, if given, is told which token of a device was refused. It waits until there is another, as Tokens then says, and
+	// returns true, or false if there will be none.
+	Renew func(ctx context.Context, device int32, refused string) bool
 	// Ahead is how far this machine's clock is ahead of the one that bodies are written in; 0 but for workers on other machines.
 	Ahead time.Duration
 	// Welcomed, if given, is told of each welcome which gateway it came from. It must not wait.
@@ -84,12 +88,12 @@ func NewGroup(c GroupConfig) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{cfg: c.Device, wire: c.Wire, can: can, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
-		tokens: c.Tokens, counters: c.Counters, welcome: c.Welcomed,
+		tokens: c.Tokens, renew: c.Renew, counters: c.Counters, welcome: c.Welcomed,
 		convs: make(map[string]int32, len(c.Population.Convs)), heads: make([]atomic.Int64, len(c.Population.Convs)),
 		devices: make([]*Device, len(c.Population.Devices))}
 	for i := range g.pop.Convs {
 		g.convs[g.pop.Convs[i].ID] = int32(i)
-		g.heads[i].Store(int64(len(g.pop.Convs[i].Members)))
+		g.heads[i].Store(g.pop.Start(int32(i)))
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	var timers context.Context

@@ -158,7 +158,11 @@ func (d *Device) lacks(say bool) string {
 		if head := d.g.heads[ci].Load(); c.cursor < head {
 			return why("%s: has %d of %d", d.g.pop.Convs[ci].ID, c.cursor, head)
 		}
-		if d.g.can.Acks && c.acked < c.cursor {
+		owed := c.cursor
+		if d.g.pop.Brought { // others may go on writing: what they add need not be acknowledged
+			owed = min(owed, d.g.heads[ci].Load())
+		}
+		if d.g.can.Acks && c.acked < owed {
 			return why("%s: has %d, acknowledged %d", d.g.pop.Convs[ci].ID, c.cursor, c.acked)
 		}
 	}

@@ -44,11 +44,13 @@ type Config struct {
 	Churn      func() population.Arrivals // whose device leaves and comes back when, from the load's beginning; nil = nobody does
 	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device begins at target i mod n
 	Tokens     func(device int32) string  // bearer tokens
-	Sink       sample.Sink
-	Seed       uint64
-	RunID      uint32
-	BodySize   func(index int64) int // bytes of each message's body
-	Device     device.Config
+	// Renew, if given, gets another token for a device whose token was refused; see device.GroupConfig.
+	Renew    func(ctx context.Context, device int32, refused string) bool
+	Sink     sample.Sink
+	Seed     uint64
+	RunID    uint32
+	BodySize func(index int64) int // bytes of each message's body
+	Device   device.Config
 
 	ConnectRate                   float64       // connections started per second
 	ConnectTimeout                time.Duration // for all of them; default: time at ConnectRate + 30 s

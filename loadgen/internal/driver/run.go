@@ -57,7 +57,7 @@ func run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	var err error
 	r.group, err = device.NewGroup(device.GroupConfig{Device: cfg.Device, Wire: cfg.Wire, Population: cfg.Population,
-		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Counters: &r.count.device, Ahead: cfg.Ahead, Welcomed: cfg.Welcomed})
+		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Renew: cfg.Renew, Counters: &r.count.device, Ahead: cfg.Ahead, Welcomed: cfg.Welcomed})
 	if err != nil {
 		return r.result, err
 	}
@@ -182,9 +182,12 @@ func (u *until) Next() (population.Arrival, bool) {
 // probe dials each target once, as a device does, before any load: a wrong one is named, with what it answered.
 func (r *runner) probe(ctx context.Context) error {
 	for i, target := range r.cfg.Targets {
-		ctx, cancel := context.WithTimeout(ctx, r.cfg.Device.DialTimeout)
-		conn, err := r.cfg.Wire.Dial(ctx, target, r.cfg.Tokens(r.devices[i%len(r.devices)]))
-		cancel()
+		device := r.devices[i%len(r.devices)]
+		token := r.cfg.Tokens(device)
+		conn, err := r.dial(ctx, target, token)
+		if protocol.TokenRefused(err) && r.cfg.Renew != nil && r.cfg.Renew(ctx, device, token) {
+			conn, err = r.dial(ctx, target, r.cfg.Tokens(device))
+		}
 		if err != nil {
 			return &TargetError{Target: target, Err: err}
 		}
@@ -192,6 +195,12 @@ func (r *runner) probe(ctx context.Context) error {
 		_ = conn.Serve(ignore)
 	}
 	return nil
+}
+
+func (r *runner) dial(ctx context.Context, target, token string) (protocol.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Device.DialTimeout)
+	defer cancel()
+	return r.cfg.Wire.Dial(ctx, target, token)
 }
 
 // connect starts the devices at the connect rate and waits until all are ready.

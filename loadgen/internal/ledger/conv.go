@@ -4,13 +4,14 @@ import "sort"
 
 // conv is one conversation: its devices, and the part of its log that is not folded. All of it is guarded by the shard.
 type conv struct {
-	base    int64  // head after provisioning: the run's messages begin behind it
+	base    int64  // where it stands when the run begins: the run's messages come behind it
 	first   int64  // seq of entries[0]
 	sum     uint64 // digest of the folded entries, base < seq < first
 	entries []entry
 	pairs   []pair // connected devices of the members, by device
 	holes   bool   // something unknown was folded: sum proves nothing
 	done    bool   // the export had this conversation
+	ours    int32  // messages of this run among the folded
 }
 
 // pair is one device in one conversation.
@@ -37,7 +38,7 @@ const (
 	hole  state = iota // nobody has said anything yet
 	told               // a device applied it; not confirmed
 	sent               // a sent reply, or the export, confirms it
-	other              // an event that is no message
+	other              // an event that is no message, or, of Config.Shared, none of this run's
 )
 
 func (e *entry) same(b entry) bool { return e.mid == b.mid && e.body == b.body }
@@ -74,6 +75,10 @@ func (l *Ledger) claim(c *conv, sh *shard, ci int32, seq int64, e entry) {
 	known := c.at(seq)
 	switch {
 	case known.state == hole:
+		*known = e
+	case e.state == sent && known.state == other && l.cfg.Shared:
+		// Which devices took it for something else, the digests tell at the end; the first is known by name.
+		l.mismatch(sh, pairKey{ci, known.device}, seq, "applied as what is none of this run's messages, and the sent reply has one of them here")
 		*known = e
 	case (e.state == other) != (known.state == other):
 		l.mismatch(sh, pairKey{ci, e.device}, seq, "an event of another kind than was told before")
@@ -123,6 +128,7 @@ func (l *Ledger) foldFirst(c *conv, sh *shard, ci int32, n int) {
 			c.holes = true
 		case told, sent:
 			c.sum += l.digest(seq, e.mid, e.body)
+			c.ours++
 		}
 		if len(sh.faulty) > 0 {
 			l.undecided(c, sh, ci, seq)

@@ -13,6 +13,10 @@
 // All Sink methods are safe for any number of goroutines. AddLog, Settle, Export and Import belong to one owner and come when the
 // devices have stopped.
 //
+// In conversations that the run shares with others (Config.Shared) the messages of this run are told from theirs by the
+// marker in the bodies. Theirs hold seqs, and nothing more is asked of them; from which seq on a conversation is looked at
+// is where the server said that it stood.
+//
 // When several processes drive a run, each has a ledger of its own devices, and all have the same key; Export and Import
 // bring their parts together before the log is compared, in which the sent replies of one are held against what the
 // devices of another applied.

@@ -25,6 +25,10 @@ type Config struct {
 	// Reads says whether a device follows a conversation. One that does not lags by choice: what lies behind the last
 	// message that it applied is not expected of it. Default: all do. It must not change its answer.
 	Reads func(device, conv int32) bool
+	// Shared says that others write in these conversations, too. What is not a message of this run then holds a seq and is
+	// background: it is counted, must come in order and once as all else, and is expected of nobody; and a seq of which
+	// neither a reply nor a device tells that it is this run's is taken for one of theirs. Such a run has no export.
+	Shared bool
 	// Key is that of the digests. Ledgers whose parts are to be merged have the same. Default: a random one.
 	Key uint64
 }
@@ -46,6 +50,10 @@ type Ledger struct {
 	backfill atomic.Int64
 	folded   atomic.Int64 // deliveries below a fold
 
+	background atomic.Int64 // events of others that devices applied
+	others     atomic.Int64 // seqs that hold messages of others
+	moves      atomic.Int64 // pairs whose user joined or left in mid-run
+
 	unknown unknowns
 	report  report
 	settle  settlement
@@ -55,12 +63,13 @@ type Ledger struct {
 type shard struct {
 	mu     sync.Mutex
 	faulty map[pairKey]*fault // only pairs with which something is, or was, wrong
-	_      [48]byte
+	moved  map[pairKey]bool   // pairs, and such as have come to be, whose user joined or left in mid-run: nothing is expected of them
+	_      [40]byte
 }
 
 type pairKey struct{ conv, device int32 }
 
-// New makes a ledger for a population whose conversations stand at head = number of members.
+// New makes a ledger for a population whose conversations stand at their Start.
 func New(pop *population.Population, cfg Config) *Ledger {
 	if cfg.MaxEntries <= 0 {
 		cfg.MaxEntries = 2 << 20
@@ -78,7 +87,7 @@ func New(pop *population.Population, cfg Config) *Ledger {
 	}
 	pairs := make([]pair, 0, total)
 	for i := range pop.Convs {
-		base := int64(len(pop.Convs[i].Members))
+		base := pop.Start(int32(i))
 		from := len(pairs)
 		for _, u := range pop.Convs[i].Members {
 			for _, d := range pop.Users[u].Devices {
@@ -164,6 +173,9 @@ func (l *Ledger) Deliver(d sample.Delivery) {
 		return
 	}
 	defer sh.mu.Unlock()
+	if l.cfg.Shared && l.comesOrGoes(c, sh, d) {
+		return
+	}
 	p := c.pair(d.Device)
 	if p == nil || l.cfg.Member != nil && !l.cfg.Member(d.Conv, l.pop.Devices[d.Device].User, d.Seq) {
 		l.stranger(d)
@@ -177,13 +189,44 @@ func (l *Ledger) Deliver(d sample.Delivery) {
 		return
 	}
 	e := entry{mid: l.hash(d.MID), body: d.BodyHash, plan: d.Plan, device: d.Device, state: told}
-	if d.Kind != "msg" && d.Kind != "" {
+	switch {
+	case d.Kind != "msg" && d.Kind != "":
 		e.state = other // holds a seq, and is no message
-	} else {
+		l.background.Add(1)
+	case l.cfg.Shared && d.Plan < 0:
+		e.state = other
+		l.background.Add(1)
+		if known := c.at(d.Seq); d.Seq >= c.first && (known == nil || known.state == hole) {
+			l.others.Add(1)
+		}
+	default:
 		p.count++
 		p.sum += l.digest(d.Seq, e.mid, e.body)
 	}
 	l.claim(c, sh, d.Conv, d.Seq, e)
+}
+
+// comesOrGoes notes that the user of a device joined or left while the run went on, which others may have him do: from there
+// on nothing is expected of the device in this conversation, and nothing that it gets there is judged. It says whether a
+// delivery is one of that kind. sh.mu must be held.
+func (l *Ledger) comesOrGoes(c *conv, sh *shard, d sample.Delivery) bool {
+	k := pairKey{d.Conv, d.Device}
+	if d.Moved && d.Seq > c.base && !sh.moved[k] {
+		if sh.moved == nil {
+			sh.moved = map[pairKey]bool{}
+		}
+		sh.moved[k] = true
+		l.moves.Add(1)
+		c.pairs = slices.DeleteFunc(c.pairs, func(p pair) bool { return p.device == d.Device })
+		if f := sh.faulty[k]; f != nil {
+			l.gaps.Add(-int64(len(f.missing)))
+			delete(sh.faulty, k)
+		}
+	}
+	if sh.moved[k] {
+		l.background.Add(1)
+	}
+	return sh.moved[k]
 }
 
 // stranger names a delivery to a device that has no business with the conversation.
@@ -220,6 +263,7 @@ func (l *Ledger) Summary() rundir.LedgerSummary {
 	var s rundir.LedgerSummary
 	l.report.fill(&s)
 	s.WireRepeats, s.Unverified, s.Unknown = l.repeats.Load(), l.folded.Load(), l.unknown.count()
+	s.Background = l.background.Load()
 	s.BytesUsed = int64(len(l.convs)) * int64(unsafe.Sizeof(conv{}))
 	for i := range l.convs {
 		c, sh, _ := l.lock(int32(i))

@@ -40,6 +40,10 @@ func (l *Ledger) Settle(full, exported bool) rundir.Ledger {
 func (l *Ledger) ownLog(sh *shard) {
 	s := &l.settle
 	c := s.c
+	if l.cfg.Shared {
+		l.oursOnly(sh)
+		return
+	}
 	for s.prev < c.first-1 {
 		s.blind = true
 		seq := s.prev + 1
@@ -66,6 +70,46 @@ func (l *Ledger) ownLog(sh *shard) {
 	}
 }
 
+// oursOnly passes on the messages of this run; what lies between is background. Of those that were folded only the number
+// and the digest are known. The shard's lock must be held.
+func (l *Ledger) oursOnly(sh *shard) {
+	s := &l.settle
+	c := s.c
+	if s.prev < c.first-1 {
+		for i, x := range s.order { // those that never got past the fold
+			p := &c.pairs[x]
+			if p.last >= c.first-1 {
+				break
+			}
+			s.next = max(s.next, i+1)
+			if n := int64(c.ours) - int64(p.count); n > 0 && (l.cfg.Reads == nil || l.cfg.Reads(p.device, s.ci)) {
+				l.report.addLost(n)
+			}
+		}
+		s.rows += int64(c.ours)
+		s.expected += int64(c.ours) * int64(len(c.pairs))
+		s.prev, s.sum, s.blind = c.first-1, c.sum, c.holes
+		l.stand(sh)
+	}
+	for i, e := range c.entries {
+		seq := c.first + int64(i)
+		if len(sh.faulty) > 0 {
+			l.undecided(c, sh, s.ci, seq)
+		}
+		if e.state == told || e.state == sent {
+			l.row(sh, seq, e, true)
+			continue
+		}
+		for _, x := range s.faults {
+			if x.f.lacks(seq) {
+				s.passed++
+			}
+		}
+		s.prev = seq
+		l.stand(sh)
+	}
+}
+
 func (l *Ledger) result(full, exported bool) rundir.Ledger {
 	r := rundir.Ledger{LedgerSummary: l.Summary()}
 	s := &l.settle
@@ -84,6 +128,9 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 	l.report.mu.Unlock()
 	r.Lost += unnamed
 	l.report.into(&r, full)
+	if l.cfg.Shared {
+		r.Notes = append(r.Notes, fmt.Sprintf("background: %d messages of others in the conversations of this run, of which devices applied %d events; they are no part of the proof", l.others.Load(), l.background.Load()))
+	}
 	if !exported {
 		r.Notes = append(r.Notes, "no export of the log: compared with the sent replies and with what devices agree on")
 	}
@@ -94,6 +141,8 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 		{s.outside, "messages of the export belong to conversations outside the population"},
 		{s.prior, "messages of the export are older than the run"},
 		{s.byChoice, "deliveries were not expected: devices that do not read a conversation lag by choice"},
+		{s.passed, "events of others were passed over by a device that applied later ones"},
+		{l.moves.Load(), "pairs of a device and a conversation were left out of the proof: their users joined or left in mid-run"},
 		{l.backfill.Load(), "events from before the run were applied"},
 		{unnamed, "missing messages could not be kept by name"},
 	} {

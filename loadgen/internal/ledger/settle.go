@@ -22,6 +22,7 @@ type settlement struct {
 	nameless int64 // rows of which nobody knows the plan index
 	outside  int64 // rows of conversations outside the population
 	prior    int64 // rows from before the run
+	passed   int64 // events of others that a device never applied, and later ones it did
 	plans    bitset
 }
 

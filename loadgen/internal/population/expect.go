@@ -135,7 +135,7 @@ func (f *forecast) message(a Arrival) {
 	t := f.talk(a.Conv, a.At)
 	conv := &f.plan.pop.Convs[a.Conv]
 	f.heads[a.Conv]++
-	t.head = int64(len(conv.Members)) + int64(f.heads[a.Conv])
+	t.head = f.plan.pop.Start(a.Conv) + int64(f.heads[a.Conv])
 	ev := wire.Event{Conv: conv.ID, Seq: t.head, Kind: "msg", MID: f.mid, CMID: a.CMID, Body: f.body[:f.plan.BodySize(a.Index)],
 		Sender: f.plan.pop.Users[f.plan.pop.Devices[a.Device].User].ID, At: 1_700_000_000_000}
 	frame := f.size(&wire.Frame{T: wire.TEvent, Ev: ev})

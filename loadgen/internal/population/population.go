@@ -14,9 +14,20 @@ type Population struct {
 	Users     []User
 	Devices   []Device
 	Convs     []Conv
+	// Brought: it was there before the run, and is not the run's alone. Conversations stand at their Head, may have other
+	// members besides, and others may write in them.
+	Brought bool
 }
 
-// User has one or two devices, and belongs to some conversations.
+// Start is the seq at which a conversation stands when the run begins: its messages come behind it.
+func (p *Population) Start(conv int32) int64 {
+	if c := &p.Convs[conv]; !p.Brought {
+		return int64(len(c.Members)) // as it was provisioned: one join event for each
+	}
+	return p.Convs[conv].Head
+}
+
+// User has one or two devices (of a population that was brought any number), and belongs to some conversations.
 type User struct {
 	ID      string
 	Devices []int32
@@ -28,14 +39,16 @@ type Device struct {
 	ID        string
 	User      int32
 	Connected bool
+	Install   int32 // which installation of the app it has; 0 = the first
 }
 
-// Conv is a conversation. After provisioning its head is len(Members): one join event for each.
+// Conv is a conversation. Population.Start says where it stands.
 type Conv struct {
 	ID      string
 	Kind    string // direct, group
 	Mode    string // push, pull
 	Members []int32
+	Head    int64 // of a population that was brought
 	// Reading is the share of devices that answer a hint of it with a sync; nil = as devices do elsewhere.
 	Reading *float64
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,9 @@ type Party struct {
 	Wire    protocol.Wire
 	Targets []string // the i-th device goes to target i mod n
 	Devices []string
+	Install map[string]int32  // installations of these devices; the first, if absent
+	Key     string            // with which the idempotency keys begin; no other talk may have had it
+	Body    string            // of the messages
 	Tokens  map[string]string // by device
 	Conv    string
 	Idle    time.Duration // how long all are silent afterwards; 0 = a heartbeat and five seconds, below 0 = not at all
@@ -54,6 +58,7 @@ type Report struct {
 // peer is one connection. mu guards what frames change.
 type peer struct {
 	device, target string
+	key, party     string // its message's, and how those of all begin
 	conn           protocol.Conn
 
 	mu      sync.Mutex
@@ -71,8 +76,6 @@ type peer struct {
 	endedAt time.Time
 }
 
-func key(device string) string { return "check-" + device }
-
 func (p *peer) on(f *protocol.Frame) {
 	now := time.Now()
 	p.mu.Lock()
@@ -82,10 +85,12 @@ func (p *peer) on(f *protocol.Frame) {
 		p.welcome = &protocol.Frame{Gateway: f.Gateway, Environment: f.Environment, Heartbeat: f.Heartbeat}
 	case protocol.KindSent:
 		p.head = max(p.head, f.Seq)
-		p.sent = &Sent{Key: key(p.device), From: p.sentAt, To: now, Took: now.Sub(p.sentAt)}
+		p.sent = &Sent{Key: p.key, From: p.sentAt, To: now, Took: now.Sub(p.sentAt)}
 	case protocol.KindEvent:
 		p.head = max(p.head, f.Event.Seq)
-		p.heard[f.Event.Key] = append(p.heard[f.Event.Key], now)
+		if strings.HasPrefix(f.Event.Key, p.party) { // others may write there, too
+			p.heard[f.Event.Key] = append(p.heard[f.Event.Key], now)
+		}
 	case protocol.KindAcked:
 		p.acked = true
 	case protocol.KindPing:
@@ -110,7 +115,7 @@ func Talk(ctx context.Context, party Party) (Report, error) {
 		serving.Wait()
 	}()
 	for i, device := range party.Devices {
-		p := &peer{device: device, target: party.Targets[i%len(party.Targets)], heard: map[string][]time.Time{}}
+		p := &peer{device: device, key: fmt.Sprintf("%s%d", party.Key, i), party: party.Key, target: party.Targets[i%len(party.Targets)], heard: map[string][]time.Time{}}
 		dial, cancel := context.WithTimeout(ctx, stepLimit)
 		conn, err := party.Wire.Dial(dial, p.target, party.Tokens[device])
 		cancel()
@@ -125,12 +130,12 @@ func Talk(ctx context.Context, party Party) (Report, error) {
 			defer p.mu.Unlock()
 			p.ended, p.endedAt = err, time.Now()
 		})
-		p.write(&protocol.Request{Op: protocol.OpHello, Device: device})
+		p.write(&protocol.Request{Op: protocol.OpHello, Device: device, Install: party.Install[device]})
 	}
 	if err := r.greet(ctx, peers); err != nil {
 		return r, err
 	}
-	if err := r.converse(ctx, peers, party.Conv); err != nil {
+	if err := r.converse(ctx, peers, party); err != nil {
 		return r, err
 	}
 	return r, r.keepSilent(ctx, peers, party)
@@ -163,12 +168,12 @@ func (r *Report) greet(ctx context.Context, peers []*peer) error {
 }
 
 // converse has each send a message, waits until all have all, and acknowledges.
-func (r *Report) converse(ctx context.Context, peers []*peer, conv string) error {
+func (r *Report) converse(ctx context.Context, peers []*peer, party Party) error {
 	for _, p := range peers {
 		p.mu.Lock()
 		p.sentAt = time.Now()
 		p.mu.Unlock()
-		p.write(&protocol.Request{Op: protocol.OpSend, ID: 1, Conv: conv, Key: key(p.device), Body: "a message of loadgen -check, which is removed again"})
+		p.write(&protocol.Request{Op: protocol.OpSend, ID: 1, Conv: party.Conv, Key: p.key, Body: party.Body})
 	}
 	if !await(ctx, peers, func(p *peer) bool { return p.sent != nil }) {
 		return why(ctx, peers, "did not confirm a message")
@@ -178,7 +183,7 @@ func (r *Report) converse(ctx context.Context, peers []*peer, conv string) error
 	for _, p := range peers {
 		p.mu.Lock()
 		r.Sent = append(r.Sent, *p.sent)
-		at[key(p.device)] = p.sentAt
+		at[p.key] = p.sentAt
 		p.mu.Unlock()
 	}
 	for _, p := range peers {
@@ -189,7 +194,7 @@ func (r *Report) converse(ctx context.Context, peers []*peer, conv string) error
 		}
 		seq := p.head
 		p.mu.Unlock()
-		p.write(&protocol.Request{Op: protocol.OpAck, ID: 2, Conv: conv, Seq: seq})
+		p.write(&protocol.Request{Op: protocol.OpAck, ID: 2, Conv: party.Conv, Seq: seq})
 	}
 	await(ctx, peers, func(p *peer) bool { return p.acked })
 	for _, p := range peers {

@@ -17,7 +17,7 @@ const many = 4
 func party(gate func(*testgate.Gate)) (Party, *testgate.Gate) {
 	pop := &population.Population{Namespace: "k"}
 	group := population.Conv{ID: "g", Kind: "group", Mode: "push"}
-	p := Party{Targets: []string{"http://gate"}, Tokens: map[string]string{}, Conv: "g", Say: func(string) {}}
+	p := Party{Targets: []string{"http://gate"}, Tokens: map[string]string{}, Conv: "g", Key: "check-", Body: "hello", Say: func(string) {}}
 	for i := range int32(many) {
 		id := fmt.Sprint("d", i)
 		pop.Users = append(pop.Users, population.User{ID: fmt.Sprint("u", i), Devices: []int32{i}, Convs: []int32{0}})

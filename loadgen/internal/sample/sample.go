@@ -91,6 +91,7 @@ type Delivery struct {
 	Sender       string
 	BodyHash     uint64
 	Own          bool       // applied from the device's own sent reply: enters the ledger, has no latency
+	Moved        bool       // a join or leave of the device's own user
 	Plan         int64      // -1 = the body is not one of this run's
 	Intended, At clock.Time // Intended 0 = unknown
 	Path         Path

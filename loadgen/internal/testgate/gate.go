@@ -28,6 +28,8 @@ type Gate struct {
 	// Admit says whether the n-th hello is admitted, and when to come back if not.
 	Admit     func(attempt int) (ok bool, retryMS int) // nil = always
 	Heartbeat time.Duration
+	// Environment is the label that welcomes tell.
+	Environment string
 	// SyncDelay is how long a page is held back after it was read: what is pushed meanwhile overtakes it.
 	SyncDelay time.Duration
 	Silent    atomic.Bool // answers nothing from now on
@@ -76,7 +78,7 @@ type Session struct {
 
 // New makes a gate for a population, with one join event a member, and all cursors at head.
 func New(pop *population.Population) *Gate {
-	g := &Gate{pop: pop, convs: map[string]*log{}, users: map[string]string{}, lists: map[string][]string{}, sessions: map[string]*Session{},
+	g := &Gate{Environment: "test", pop: pop, convs: map[string]*log{}, users: map[string]string{}, lists: map[string][]string{}, sessions: map[string]*Session{},
 		seen: map[wire.Type]int{}, replied: map[wire.Type]int{}}
 	for _, c := range pop.Convs {
 		l := &log{mode: c.Mode, acked: map[string]int64{}, keys: map[string]int64{}}
@@ -130,6 +132,18 @@ func (g *Gate) Post(conv, user, cmid, body string) int64 {
 	defer g.mu.Unlock()
 	seq, _ := g.commit(conv, user, cmid, body)
 	g.announce(conv, seq, "")
+	return seq
+}
+
+// Leave takes a user out of a conversation, which stays in his list; his devices are told, and nothing more after it.
+func (g *Gate) Leave(conv, user string) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.convs[conv]
+	seq := int64(len(l.events) + 1)
+	l.events = append(l.events, wire.Event{Conv: conv, Seq: seq, Epoch: 1, Kind: "leave", Sender: user, User: user})
+	g.announce(conv, seq, "")
+	l.devices = slices.DeleteFunc(l.devices, func(device string) bool { return g.users[device] == user })
 	return seq
 }
 

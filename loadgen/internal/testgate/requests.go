@@ -50,7 +50,7 @@ func (s *Session) answer(r *wire.Request) {
 	case wire.THello:
 		g.sessions[s.device] = s
 		s.send(&wire.Frame{T: wire.TWelcome, RID: r.RID, Conn: int64(g.attempts), Generation: int64(g.attempts),
-			HeartbeatMS: int(g.Heartbeat.Milliseconds()), Gateway: "test", Environment: "test"})
+			HeartbeatMS: int(g.Heartbeat.Milliseconds()), Gateway: "test", Environment: g.Environment})
 	case wire.TSub:
 		s.subbed = true
 		s.send(&wire.Frame{T: wire.TSubbed, RID: r.RID})
