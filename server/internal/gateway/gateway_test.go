@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -348,6 +349,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("user, at the same moment", func(t *testing.T) {
 		h := newHouse(t, func(c *Config) { c.PerUser = 1 })
 		gate := make(chan struct{})
+		open := sync.OnceFunc(func() { close(gate) })
+		t.Cleanup(open)
 		h.backend.late = gate
 		first := h.dial("ana/a1")
 		first.say(`{"t":"hello","device":"a1","install":1}`)
@@ -359,7 +362,7 @@ func TestAdmission(t *testing.T) {
 		if f := second.next(); f.Code != wire.RateLimited {
 			t.Fatalf("%+v", f)
 		}
-		close(gate)
+		open()
 		if f := first.next(); f.T != wire.TWelcome {
 			t.Fatalf("%+v", f)
 		}
