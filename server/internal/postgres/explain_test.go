@@ -47,7 +47,7 @@ type node struct {
 func explain(t testing.TB, s *Store) *explained {
 	t.Helper()
 	e := &explained{Store: &Store{cfg: s.cfg}}
-	for _, to := range []**pgxpool.Pool{&e.pool, &e.send} {
+	for _, to := range []**pgxpool.Pool{&e.pool, &e.send, &e.inner} {
 		pc := s.pool.Config()
 		pc.MaxConns = 1 // of each pool, so that the order of plans is that of calls
 		pc.ConnConfig.OnNotice = e.notice

@@ -37,12 +37,13 @@ func (m mutation) apply(t *testing.T, s *Store) (hit func() bool, undo func()) {
 	t.Helper()
 	if m.function == "" {
 		var n atomic.Int64
-		pool, send := s.pool, s.send
-		s.pool, s.send = m.broken(t, pool, &n), m.broken(t, send, &n)
+		pool, send, inner := s.pool, s.send, s.inner
+		s.pool, s.send, s.inner = m.broken(t, pool, &n), m.broken(t, send, &n), m.broken(t, inner, &n)
 		return func() bool { return n.Load() > 0 }, func() {
 			s.pool.Close()
 			s.send.Close()
-			s.pool, s.send = pool, send
+			s.inner.Close()
+			s.pool, s.send, s.inner = pool, send, inner
 		}
 	}
 	var def string
