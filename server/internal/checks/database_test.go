@@ -252,6 +252,6 @@ func (d *database) mutate(function string, oldNew ...string) {
 func (d *database) forgetKeys() {
 	d.t.Helper()
 	d.exec(`DROP INDEX events_request`)
-	d.mutate("im_send_batch", "x.client_msg_id = r.cmid", "false")
-	d.mutate("im_send_one", "x.client_msg_id = p_cmid", "false")
+	d.mutate("im_send_batch", "coalesce(x.client_msg_id, x.client_msg_uuid::text) = r.cmid", "false")
+	d.mutate("im_send_one", "coalesce(x.client_msg_id, x.client_msg_uuid::text) = p_cmid", "false")
 }

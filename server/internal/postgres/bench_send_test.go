@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"imbench/server/internal/batch"
 	"imbench/server/internal/bus"
 	"imbench/server/internal/im"
@@ -215,18 +213,19 @@ func BenchmarkSendOne(b *testing.B) {
 		return closedLoop(name, 1, func(ctx context.Context, i int, r *rand.Rand) error {
 			from, conv := spread(i, r)
 			out := make([]im.SendResult, 1)
-			if err := statement(im.SendReq{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody}).run(ctx, s.send, out); err != nil {
+			q := im.SendReq{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody}
+			if err := statement(q).run(ctx, s.send, []im.SendReq{q}, out); err != nil {
 				return err
 			}
 			return out[0].Err
 		})
 	}
 	one := call("one", func(q im.SendReq) sendStatement {
-		return sendStatement{sendOneSQL, []any{q.Conv, q.From.User, q.From.Device, q.CMID, requestHash(im.KindMsg, q.Body), uuid.New(), q.Body, false}, []int{0}}
+		return sendStatement{sendOneSQL, []any{q.Conv, q.From.User, q.From.Device, q.CMID, requestHash(im.KindMsg, q.Body), nil, q.Body, false}, []int{0}}
 	})
 	many := call("batch", func(q im.SendReq) sendStatement {
 		return sendStatement{sendSQL, []any{[]string{q.Conv}, []string{q.From.User}, []string{q.From.Device}, []string{q.CMID},
-			[][]byte{requestHash(im.KindMsg, q.Body)}, [][16]byte{uuid.New()}, []string{q.Body}, false}, []int{0}}
+			[][]byte{requestHash(im.KindMsg, q.Body)}, nil, []string{q.Body}, false}, []int{0}}
 	})
 	for range b.N {
 		res := interleave(b, s, one, many)

@@ -29,7 +29,11 @@ SET read_seq = LEAST(p.read_seq, $2), own_seq = coalesce((SELECT o.seq FROM own 
 WHERE p.conv_id = $1 AND (p.read_seq > $2 OR p.user_id IN (SELECT user_id FROM lost))`
 
 // What was acknowledged was of the log before. A gateway that still vouches for it finds nothing to move (im.AckReq.Told), and
-// so learns of the new epoch. The locks are taken in the order of acknowledgements.
+// so learns of the new epoch, but for one case: a checked acknowledgement whose snapshot is from before this commit begins
+// the device's first cursor here, of the old epoch, where this statement does not see it. That cursor counts as none
+// wherever cursors are read, and the first checked acknowledgement in the new epoch replaces it; until then those in the
+// old one that a gateway vouches for move it and are answered as done, and the device learns of the new epoch from its
+// next event or sync. The locks are taken in the order of acknowledgements.
 const forgetCursorsSQL = `
 WITH old AS MATERIALIZED (SELECT device_id FROM device_cursors WHERE conv_id = $1 ORDER BY device_id FOR UPDATE)
 DELETE FROM device_cursors d USING old WHERE d.conv_id = $1 AND d.device_id = old.device_id`
@@ -70,7 +74,7 @@ const raiseStepSQL = `
 WITH step AS MATERIALIZED (
     SELECT conv_id FROM conversations WHERE conv_id > $1 ORDER BY conv_id LIMIT $2 FOR NO KEY UPDATE
 ), raised AS (
-    UPDATE conversations c SET epoch = c.epoch + 1 FROM step WHERE c.conv_id = step.conv_id
+    UPDATE conversations c SET epoch = c.epoch + 1, room = NULL FROM step WHERE c.conv_id = step.conv_id
 )
 SELECT count(*), max(conv_id) FROM step`
 

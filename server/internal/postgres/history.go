@@ -11,7 +11,7 @@ import (
 // As syncSQL, from the other end.
 const beforeSQL = `
 SELECT m.head, c.min_seq, c.epoch,
-       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, e.client_msg_id, e.body, e.subject_user,
+       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body, e.subject_user,
        e.target_seq, e.msg_no, e.created_at
 FROM conversations c
 CROSS JOIN LATERAL (

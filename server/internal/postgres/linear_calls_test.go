@@ -163,7 +163,7 @@ func randomCall(rnd *rand.Rand, client int, convs []string, known epochs) call {
 				reqs = append(reqs, message(user, conv, fmt.Sprintf("old%d", rnd.IntN(filled)), "x"))
 				continue
 			}
-			key := fmt.Sprintf("k%d", rnd.IntN(8))
+			key := cmid(rnd.IntN(8))
 			reqs = append(reqs, message(user, conv, key, "body of "+key))
 		}
 		if rnd.IntN(6) == 0 {
@@ -175,7 +175,7 @@ func randomCall(rnd *rand.Rand, client int, convs []string, known epochs) call {
 	case n < 11:
 		return memberCall(conv, "leave", who, other, im.Store.Leave)
 	case n < 13:
-		return recallCall(im.RecallReq{From: who, Conv: conv, Seq: int64(4 + rnd.IntN(25)), CMID: fmt.Sprintf("k%d", rnd.IntN(12))})
+		return recallCall(im.RecallReq{From: who, Conv: conv, Seq: int64(4 + rnd.IntN(25)), CMID: cmid(rnd.IntN(12))})
 	case n < 15:
 		return syncCall(im.SyncReq{From: who, Conv: conv, After: int64(rnd.IntN(20)), Limit: 1 + rnd.IntN(30), Epoch: epoch})
 	case n < 18:

@@ -89,7 +89,7 @@ WHERE conv_id = $1 AND sender_user = $2 AND client_msg_id = $3`
 	naiveMemberSQL = `SELECT 1 FROM membership_periods WHERE conv_id = $1 AND user_id = $2 AND to_seq IS NULL`
 	naiveInsertSQL = `INSERT INTO events (conv_id, seq, kind, message_id, sender_user, sender_device, client_msg_id, request_hash, body)
 VALUES ($1, $2, 'msg', $3, $4, $5, $6, $7, $8)`
-	naiveUpdateSQL = `UPDATE conversations SET next_seq = next_seq + 1 WHERE conv_id = $1`
+	naiveUpdateSQL = `UPDATE conversations SET next_seq = next_seq + 1, room = NULL WHERE conv_id = $1`
 	naiveNotifySQL = `SELECT pg_notify('im_events', $1)`
 )
 

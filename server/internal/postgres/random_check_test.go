@@ -45,7 +45,7 @@ SELECT 'conv %s %s %s min %s head %s epoch %s',
        ARRAY[conv_id, kind, delivery_mode, min_seq::text, (next_seq - 1)::text, epoch::text] FROM conversations
 UNION ALL
 SELECT 'event %s %s %s from %q %q key %q body %q about %q target %s no %s',
-       ARRAY[conv_id, seq::text, kind, coalesce(sender_user, ''), coalesce(sender_device, ''), coalesce(client_msg_id, ''),
+       ARRAY[conv_id, seq::text, kind, coalesce(sender_user, ''), coalesce(sender_device, ''), coalesce(client_msg_id, client_msg_uuid::text, ''),
              coalesce(body, ''), coalesce(subject_user, ''), coalesce(target_seq, 0)::text, msg_no::text] FROM events
 UNION ALL
 SELECT 'member %s %s %s-%s', ARRAY[conv_id, user_id, from_seq::text, coalesce(to_seq, 0)::text] FROM membership_periods
@@ -68,7 +68,8 @@ CROSS JOIN LATERAL (SELECT count(*) AS n, count(*) FILTER (WHERE e.seq < c.min_s
 WHERE n.n <> c.next_seq - c.min_seq OR n.out > 0
 UNION ALL
 SELECT 'P2, D2: a key has several rows', conv_id, format('%s %s', sender_user, client_msg_id)
-FROM (SELECT conv_id, sender_user, client_msg_id FROM events WHERE client_msg_id IS NOT NULL
+FROM (SELECT conv_id, sender_user, coalesce(client_msg_id, client_msg_uuid::text) AS client_msg_id FROM events
+      WHERE coalesce(client_msg_id, client_msg_uuid::text) IS NOT NULL
       UNION ALL SELECT conv_id, sender_user, client_msg_id FROM idem_tombstones) k
 GROUP BY conv_id, sender_user, client_msg_id HAVING count(*) > 1
 UNION ALL

@@ -11,11 +11,19 @@ import (
 
 var bodies = []string{"x", "hello", "grüße 😀", `'); --`, "nul\x00", "\xff"}
 
+// cmid is the n-th key: every third is a UUID, as clients make them, which a row holds in another way.
+func cmid(n int) string {
+	if n%3 == 0 {
+		return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+	}
+	return fmt.Sprintf("k%d", n)
+}
+
 func (w *world) stepSend() error {
 	var reqs []im.SendReq
 	for range w.c.Int("batch", 1, 4) {
 		conv := w.conv()
-		r := im.SendReq{From: w.member(conv), Conv: conv, CMID: w.or(fmt.Sprintf("k%d", w.c.Int("key", 0, 99))), Body: bodies[max(0, w.c.Int("body", -6, len(bodies)-1))]}
+		r := im.SendReq{From: w.member(conv), Conv: conv, CMID: w.or(cmid(w.c.Int("key", 0, 99))), Body: bodies[max(0, w.c.Int("body", -6, len(bodies)-1))]}
 		reqs = append(reqs, r)
 	}
 	return w.send(reqs)
@@ -178,12 +186,12 @@ func (w *world) stepRecall() error {
 		}
 	case len(w.sent) > 0 && w.chance("own message", 2):
 		m := pick(w.c, "which", w.sent)
-		r = im.RecallReq{From: m.From, Conv: m.Conv, Seq: w.model.SeqOf(m), CMID: w.or(fmt.Sprintf("k%d", w.c.Int("key", 100, 120)))}
+		r = im.RecallReq{From: m.From, Conv: m.Conv, Seq: w.model.SeqOf(m), CMID: w.or(cmid(w.c.Int("key", 100, 120)))}
 		if w.chance("by another", 4) {
 			r.From = w.member(m.Conv)
 		}
 	default:
-		r = im.RecallReq{Conv: w.conv(), CMID: fmt.Sprintf("k%d", w.c.Int("key", 90, 120))}
+		r = im.RecallReq{Conv: w.conv(), CMID: cmid(w.c.Int("key", 90, 120))}
 		r.From, r.Seq = w.member(r.Conv), w.seq(r.Conv)
 	}
 	got, want := w.store.Recall(w.ctx, r), w.model.Recall(w.ctx, r)

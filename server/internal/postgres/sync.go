@@ -15,7 +15,7 @@ import (
 // 0.16 ms in a log of 300 000). For someone who has left, the head is their own leave: what came after is not theirs.
 const syncSQL = `
 SELECT m.head, c.min_seq, c.epoch,
-       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, e.client_msg_id, e.body, e.subject_user,
+       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body, e.subject_user,
        e.target_seq, e.msg_no, e.created_at
 FROM conversations c
 CROSS JOIN LATERAL (
@@ -97,8 +97,8 @@ func (e *nullEvent) event(conv string, epoch int32) im.Event {
 		Conv: conv, Seq: *e.seq, Epoch: epoch, Kind: im.Kind(*e.kind), Sender: deref(e.sender), SenderDevice: deref(e.device),
 		CMID: deref(e.cmid), Body: deref(e.body), User: deref(e.subject), Target: deref(e.target), MsgNo: *e.msgNo, At: *e.at,
 	}
-	if e.mid != nil {
-		ev.MID = e.mid.String()
+	if ev.Kind == im.KindMsg {
+		ev.MID = messageID(e.mid, conv, ev.Sender, ev.CMID)
 	}
 	return ev
 }

@@ -2,10 +2,10 @@
 
 -- The reasons for indexes and fillfactors stand at their definitions; these are those for autovacuum.
 --
--- conversations, device_cursors, read_positions (fillfactor 70) and devices, routes (80) are updated in place again and
--- again, and no index holds a column that does it: the new version goes to the page of the old one (HOT), and the next
--- visitor of the page clears the old one away. Autovacuum finds little left to do. Its default, after a fifth of the rows,
--- stays.
+-- conversations (whose rows bring the room for it, see 0012), device_cursors, read_positions (fillfactor 70) and devices,
+-- routes (80) are updated in place again and again, and no index holds a column that does it: the new version goes to the
+-- page of the old one (HOT), and a later visitor of the page clears the old one away. Autovacuum finds little left to do.
+-- Its default, after a fifth of the rows, stays.
 --
 -- events (fillfactor 100) is appended to; only a recall updates a row. By default a round of autovacuum waits for inserts
 -- of a fifth of the table: with ten million events two million, read again when memory holds them no more, and until
