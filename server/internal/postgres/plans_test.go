@@ -88,6 +88,14 @@ func plannedCalls() []planned {
 			list, _, err := e.Inbox(ctx, many, "", 20)
 			return rows(err, len(list), 20)
 		}},
+		{"device", 30_000, func(ctx context.Context, e *explained) error {
+			st, err := e.DeviceState(ctx, im.DeviceQuery{Device: many.Device, Limit: 20})
+			return rows(err, len(st.Convs), 20)
+		}},
+		{"device-page", 1500, func(ctx context.Context, e *explained) error {
+			st, err := e.DeviceState(ctx, im.DeviceQuery{Device: many.Device, ByID: true, Limit: 20})
+			return rows(err, len(st.Convs), 20)
+		}},
 		{"receipts", 900, func(ctx context.Context, e *explained) error {
 			r, err := e.Receipts(ctx, user, group, 600)
 			return rows(err, int(r.Users), fill.GroupMembers-2)
