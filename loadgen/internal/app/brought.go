@@ -29,7 +29,7 @@ type broughtOptions struct {
 
 func (b *broughtOptions) define(fs *flag.FlagSet) {
 	fs.StringVar(&b.population, "population", "", "CSV `FILE` with users and devices of the target, in place of the scenario's population: nothing is created, and nothing removed")
-	fs.StringVar(&b.tokens, "tokens", "", "where the tokens of -population come from: 'cmd:COMMAND' for sh, which reads lines \"user device\" and prints a line with a token for each, or `file:FILE` with a column token (default: that of -population)")
+	fs.StringVar(&b.tokens, "tokens", "", "`SOURCE` of the tokens of -population: 'cmd:COMMAND' for sh, which reads lines \"user device\" and prints a line with a token for each, or file:FILE with a column token (default: that of -population)")
 }
 
 func (b *broughtOptions) given() bool { return b.population != "" }

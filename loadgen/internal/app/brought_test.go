@@ -48,7 +48,7 @@ func TestExplainBrought(t *testing.T) {
 	code, out := said(t, "-scenario", "baseline", "-target", "http://gw1:8080,http://gw2:8080", "-population", name, "-tokens", tokenEach, "-explain")
 	flat := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{"population 60 users, 60 devices, as " + name + " names them, in place of the scenario's; all are connected",
-		"talk in all in which two of the users are or more; the gateways are asked for them when the run begins",
+		"talk in all conversations in which two of the users are or more; the gateways are asked for them when the run begins",
 		"environments allowed, as each gateway's welcome tells: embedded, staging", "tokens from cmd:while",
 		"500/s to groups, of which there must be 251 or more (250 active at a time), 750/s to direct chats, 376 or more (375 active)",
 		"leaves these messages: nothing is created, and so nothing is removed", "aborts if", "bodies 200 bytes", "connect 100ms"} {

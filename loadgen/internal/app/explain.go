@@ -43,7 +43,7 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	explainPopulation(t, sc, pop)
 	explainLoad(t, sc, plan, expected)
 	explainDevices(t, sc)
-	explainPhases(t, sc)
+	explainPhases(t, sc, "provisioning")
 	explainRules(t, sc)
 	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
 	t.predictions(predictions.Predictions)
@@ -145,11 +145,12 @@ func explainDevices(t *sheet, sc *scenario.Scenario) {
 	}
 }
 
-func explainPhases(t *sheet, sc *scenario.Scenario) {
+// explainPhases is how long a run takes after what comes before them.
+func explainPhases(t *sheet, sc *scenario.Scenario, before string) {
 	p := sc.Phases
 	connect := time.Duration(float64(sc.Population.ConnectedDevices) / float64(sc.Devices.ConnectRate) * float64(time.Second)).Round(100 * time.Millisecond)
-	t.row("phases", "connect %v, warm-up %v, measure %v, tail %v, settle up to %v: %v to %v after provisioning", connect, p.Warmup, p.Measure, p.Tail, p.Settle,
-		connect+p.LoadTime(), connect+p.LoadTime()+p.Settle)
+	t.row("phases", "connect %v, warm-up %v, measure %v, tail %v, settle up to %v: %v to %v after %s", connect, p.Warmup, p.Measure, p.Tail, p.Settle,
+		connect+p.LoadTime(), connect+p.LoadTime()+p.Settle, before)
 }
 
 // sheet is a table of labels and texts, wrapped at explainWidth. Rows of one label name it once.

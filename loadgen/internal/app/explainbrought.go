@@ -22,7 +22,7 @@ func explainBrought(w io.Writer, sc *scenario.Scenario, o options) error {
 	for _, n := range roster.Named {
 		confined[n.Conv] = true
 	}
-	which := "all"
+	which := "all conversations"
 	if len(confined) > 0 {
 		which = "those of the " + many(len(confined), "conversation") + " that it names"
 	}
@@ -39,7 +39,7 @@ func explainBrought(w io.Writer, sc *scenario.Scenario, o options) error {
 	t.row("arrivals", "about %s in all; seed %d", many(int(messages+0.5), "message"), sc.Seed)
 	explainShape(t, l)
 	explainDevices(t, sc)
-	explainPhases(t, &own)
+	explainPhases(t, &own, "the conversations have been asked for")
 	explainRules(t, sc)
 	t.row("leaves", "these messages: nothing is created, and so nothing is removed")
 	n := len(roster.List)
