@@ -215,6 +215,11 @@ func TestCreatePopulationRefuses(t *testing.T) {
 		{"twice", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1","ns-u1"]}`, "line 3: a member stands twice"},
 		{"user after conv", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"]}` + "\n" + user, "line 4: users must come before"},
 		{"retention below 0", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"],"retention_ms":-1}`, "line 3: retention_ms must be"},
+		{"threshold below 0", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"],"hint_above":-1}`, "line 3: hint_above must be from 0 to 1000000"},
+		{"threshold above all", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"],"open_only_above":1000001}`, "line 3: open_only_above must be from 0 to 1000000"},
+		{"threshold as a fraction", head + user + `{"conv":"ns-c","kind":"group","mode":"push","members":["ns-u1"],"hint_above":1.5}`, "line 3: "},
+		{"threshold of a user", head + `{"user":"ns-u1","devices":["ns-d"],"hint_above":1}`, "line 2: must be"},
+		{"threshold of all", `{"namespace":"ns","owner":"o","hint_above":1}`, "line 1: the first line must be"},
 		{"retention of a user", head + `{"user":"ns-u1","devices":["ns-d"],"retention_ms":1}`, "line 2: must be"},
 		{"long line", head + `{"user":"` + strings.Repeat("x", maxLine) + `"}`, "line 2: is longer than"},
 	} {

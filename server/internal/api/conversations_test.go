@@ -82,16 +82,23 @@ func TestChangeConversation(t *testing.T) {
 	}
 }
 
-func TestPopulationWithRetention(t *testing.T) {
+func TestPopulationWithSettings(t *testing.T) {
 	store := &fakeStore{}
 	code, body := call(t, Admin(newConfig(store)), "POST", "/admin/v1/populations", `{"namespace":"ns","owner":"me"}
 {"user":"ns-u1","devices":["ns-d1"]}
-{"conv":"ns-g1","kind":"group","mode":"push","members":["ns-u1"],"retention_ms":5000,"recall_window_ms":0}`)
-	if code != 201 || len(store.items) != 2 {
+{"conv":"ns-g1","kind":"group","mode":"push","members":["ns-u1"],"retention_ms":5000,"recall_window_ms":0,"hint_above":20,"open_only_above":0}
+{"conv":"ns-g2","kind":"group","mode":"push","members":["ns-u1"],"hint_above":null}`)
+	if code != 201 || len(store.items) != 3 {
 		t.Fatalf("%d %s", code, body)
 	}
 	c := store.items[1].Conv
 	if c.RetentionMS != 5000 || c.RecallWindowMS == nil || *c.RecallWindowMS != 0 {
 		t.Errorf("%+v", c)
+	}
+	if threshold(c.HintAbove) != 20 || threshold(c.OpenOnlyAbove) != 0 {
+		t.Errorf("thresholds %d, %d", threshold(c.HintAbove), threshold(c.OpenOnlyAbove))
+	}
+	if c := store.items[2].Conv; c.HintAbove != nil || c.OpenOnlyAbove != nil {
+		t.Errorf("a conversation without thresholds of its own has %d, %d", threshold(c.HintAbove), threshold(c.OpenOnlyAbove))
 	}
 }

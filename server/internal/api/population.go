@@ -77,10 +77,14 @@ type populationLine struct {
 
 	RetentionMS    *int64 `json:"retention_ms"`
 	RecallWindowMS *int64 `json:"recall_window_ms"`
+	HintAbove      *int64 `json:"hint_above"`
+	OpenOnlyAbove  *int64 `json:"open_only_above"`
 }
 
 // limited says whether the line has a field that only conversations have, and need not.
-func (v *populationLine) limited() bool { return v.RetentionMS != nil || v.RecallWindowMS != nil }
+func (v *populationLine) limited() bool {
+	return v.RetentionMS != nil || v.RecallWindowMS != nil || v.HintAbove != nil || v.OpenOnlyAbove != nil
+}
 
 // populationReader reads and checks the stream line by line. What only the database can know (that ids are new, that
 // members exist) it leaves to the store.
@@ -177,7 +181,7 @@ func (p *populationReader) next() (postgres.PopulationItem, error) {
 	case v.Conv != nil && v.User == nil && !foreign && v.Devices == nil:
 		return p.conv(&v)
 	}
-	return postgres.PopulationItem{}, p.bad(`must be {"user","devices"} or {"conv","kind","mode","members"}, perhaps with "retention_ms" and "recall_window_ms"`)
+	return postgres.PopulationItem{}, p.bad(`must be {"user","devices"} or {"conv","kind","mode","members"}, perhaps with "retention_ms", "recall_window_ms", "hint_above" and "open_only_above"`)
 }
 
 func (p *populationReader) user(v *populationLine) (postgres.PopulationItem, error) {
@@ -206,9 +210,14 @@ func (p *populationReader) conv(v *populationLine) (postgres.PopulationItem, err
 	case len(v.Members) == 0 || len(v.Members) > maxMembers:
 		return postgres.PopulationItem{}, p.bad("a group has 1 to %d members", maxMembers)
 	}
-	for name, ms := range map[string]*int64{"retention_ms": v.RetentionMS, "recall_window_ms": v.RecallWindowMS} {
-		if ms != nil && (*ms < 0 || *ms > postgres.MaxPeriodMS) {
-			return postgres.PopulationItem{}, p.bad("%s must be from 0 to %d", name, int64(postgres.MaxPeriodMS))
+	for _, f := range []struct {
+		name  string
+		value *int64
+		most  int64
+	}{{"retention_ms", v.RetentionMS, postgres.MaxPeriodMS}, {"recall_window_ms", v.RecallWindowMS, postgres.MaxPeriodMS},
+		{"hint_above", v.HintAbove, postgres.MaxThreshold}, {"open_only_above", v.OpenOnlyAbove, postgres.MaxThreshold}} {
+		if f.value != nil && (*f.value < 0 || *f.value > f.most) {
+			return postgres.PopulationItem{}, p.bad("%s must be from 0 to %d", f.name, f.most)
 		}
 	}
 	if err := p.ids(append([]string{*v.Conv}, v.Members...)); err != nil {
@@ -221,7 +230,8 @@ func (p *populationReader) conv(v *populationLine) (postgres.PopulationItem, err
 	if len(p.duplicate) != len(v.Members) {
 		return postgres.PopulationItem{}, p.bad("a member stands twice")
 	}
-	c := &postgres.PopulationConv{ID: *v.Conv, Kind: v.Kind, Mode: v.Mode, Members: v.Members, RecallWindowMS: v.RecallWindowMS}
+	c := &postgres.PopulationConv{ID: *v.Conv, Kind: v.Kind, Mode: v.Mode, Members: v.Members, RecallWindowMS: v.RecallWindowMS,
+		HintAbove: v.HintAbove, OpenOnlyAbove: v.OpenOnlyAbove}
 	if v.RetentionMS != nil {
 		c.RetentionMS = *v.RetentionMS
 	}

@@ -68,6 +68,8 @@ func (b *builder) addConv(c *PopulationConv) error {
 		return &PopulationError{c.ID, fmt.Sprintf("a group has 1 to %d members", maxMembersPerConv)}
 	case !validPeriod(&c.RetentionMS) || !validPeriod(c.RecallWindowMS):
 		return &PopulationError{c.ID, fmt.Sprintf("retention_ms and recall_window_ms are 0 to %d", int64(MaxPeriodMS))}
+	case !ownThreshold(c.HintAbove) || !ownThreshold(c.OpenOnlyAbove):
+		return &PopulationError{c.ID, fmt.Sprintf("hint_above and open_only_above are 0 to %d", MaxThreshold)}
 	}
 	for i, u := range c.Members {
 		if err := b.validID(u); err != nil {
@@ -96,8 +98,11 @@ func (b *builder) conversation(c *PopulationConv, ns any) {
 	if c.RetentionMS > 0 {
 		retention, retainAt = c.RetentionMS, b.now.Add(time.Duration(c.RetentionMS)*time.Millisecond)
 	}
-	b.conversations = append(b.conversations, []any{c.ID, c.Kind, c.Mode, int64(len(c.Members) + 1), window, retention, retainAt, ns})
+	b.conversations = append(b.conversations, []any{c.ID, c.Kind, c.Mode, int64(len(c.Members) + 1), window, retention, retainAt, c.HintAbove, c.OpenOnlyAbove, ns})
 }
+
+// ownThreshold says whether a conversation may be created with a threshold; none is nil.
+func ownThreshold(n *int64) bool { return validThreshold(n) && (n == nil || *n != AsGateway) }
 
 // member collects a join at seq, brought about by a user.
 func (b *builder) member(conv, user string, seq int64, by string) {
@@ -120,7 +125,7 @@ func (b *builder) flush(ctx context.Context, tx pgx.Tx) error {
 	}{
 		{"users", []string{"user_id", "namespace"}, &b.users},
 		{"devices", []string{"device_id", "user_id"}, &b.devices},
-		{"conversations", []string{"conv_id", "kind", "delivery_mode", "next_seq", "recall_window_ms", "retention_ms", "retain_at", "namespace"}, &b.conversations},
+		{"conversations", []string{"conv_id", "kind", "delivery_mode", "next_seq", "recall_window_ms", "retention_ms", "retain_at", "hint_above", "open_only_above", "namespace"}, &b.conversations},
 		{"events", []string{"conv_id", "seq", "kind", "sender_user", "subject_user", "msg_no"}, &b.events},
 		{"membership_periods", []string{"conv_id", "user_id", "from_seq"}, &b.periods},
 		{"user_conversations", []string{"user_id", "conv_id"}, &b.inbox},

@@ -49,6 +49,8 @@ type PopulationConv struct {
 
 	RetentionMS    int64  // 0 = events are kept for ever
 	RecallWindowMS *int64 // nil = the schema's default of two minutes; 0 = nothing can be recalled
+	HintAbove      *int64 // members; nil = as the gateway says; 0 = never
+	OpenOnlyAbove  *int64 // the same
 }
 
 // PopulationItem is one of the two.

@@ -156,6 +156,10 @@ func TestPopulationErrors(t *testing.T) {
 		"user after the convs": {"n", items(io.EOF, user("n-u"), newConv("n-c", "group", "push", []string{"n-u"}), user("n-v")), im.ErrBadRequest, "n-v"},
 		"retention below 0": {"n", items(io.EOF, user("n-u"), PopulationConv{ID: "n-c", Kind: "group", Mode: "push", Members: []string{"n-u"},
 			RetentionMS: -1}), im.ErrBadRequest, "n-c"},
+		"threshold below 0": {"n", items(io.EOF, user("n-u"), PopulationConv{ID: "n-c", Kind: "group", Mode: "push", Members: []string{"n-u"},
+			HintAbove: new(int64(AsGateway))}), im.ErrBadRequest, "n-c"},
+		"threshold above all": {"n", items(io.EOF, user("n-u"), PopulationConv{ID: "n-c", Kind: "group", Mode: "push", Members: []string{"n-u"},
+			OpenOnlyAbove: new(int64(MaxThreshold + 1))}), im.ErrBadRequest, "n-c"},
 		"empty item":         {"n", func() (PopulationItem, error) { return PopulationItem{}, nil }, im.ErrBadRequest, ""},
 		"the reader's error": {"n", items(io.EOF, user("n-u"), broken), broken, ""},
 	} {

@@ -271,3 +271,26 @@ func TestPopulationRetention(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The thresholds of a population's conversations are what fan-out reads.
+func TestPopulationThresholds(t *testing.T) {
+	t.Parallel()
+	f := fixture{openTest(t)}
+	own, never, without := newConv("ns-c", "group", "push", []string{"ns-u"}), newConv("ns-d", "group", "push", []string{"ns-u"}), newConv("ns-e", "group", "push", []string{"ns-u"})
+	own.HintAbove, own.OpenOnlyAbove = new(int64(20)), new(int64(MaxThreshold))
+	never.HintAbove = new(int64(0))
+	_, err := f.CreatePopulation(t.Context(), PopulationSpec{Namespace: "ns", Owner: "test", Lease: time.Hour, Next: items(io.EOF,
+		PopulationUser{"ns-u", []string{"ns-d"}}, own, never, without)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for conv, want := range map[string]string{"ns-c": "20 1000000", "ns-d": "-1 0", "ns-e": "0 0"} {
+		infos, err := f.ConvInfos(t.Context(), []im.SeqRange{{Conv: conv, From: 1}})
+		if err != nil || len(infos) != 1 {
+			t.Fatalf("%s: %+v, %v", conv, infos, err)
+		}
+		if got := fmt.Sprint(infos[0].HintAbove, infos[0].OpenOnlyAbove); got != want {
+			t.Errorf("%s: fan-out reads %s, want %s", conv, got, want)
+		}
+	}
+}
