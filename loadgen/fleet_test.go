@@ -82,7 +82,7 @@ func checkShared(t *testing.T, r *run, code int) {
 // Two processes drive one run, and all that is counted adds up to what one would have counted.
 func TestWorkers(t *testing.T) {
 	t.Parallel()
-	r := start(t, shared, "-workers", "2")
+	r := start(t, shared, "-workers", "2", "-calibrate", "-set", "load.fetch_rate=20/s", "-set", "load.convs_rate=10/s")
 	r.until(`"phase":"warmup"`)
 	children := workersOf(t, r.cmd.Process.Pid)
 	if len(children) != 2 {
@@ -90,6 +90,55 @@ func TestWorkers(t *testing.T) {
 	}
 	checkShared(t, r, r.wait())
 	gone(t, children)
+	s, _ := r.summary()
+	if c := s.Calibration; c == nil {
+		t.Errorf("no calibration: %q", s.Notes)
+	} else if len(c.Workers) != 2 || c.Workers[0].Name != "worker-1" || c.FloorSends == 0 || c.Workers[0].MixSendsPerS+c.Workers[1].MixSendsPerS != c.MixSendsPerS || c.Workers[1].FloorP99MS <= 0 {
+		t.Errorf("calibration %+v", *c)
+	}
+	planned := 0
+	for _, p := range s.Predictions {
+		if p.Name == rundir.FetchRate || p.Name == rundir.ConvsRate {
+			if planned++; p.Measured == nil || p.Planned == nil || *p.Measured != *p.Planned {
+				t.Errorf("%s: %v, planned %v", p.Name, p.Measured, p.Planned)
+			}
+		}
+	}
+	if planned != 2 {
+		t.Errorf("%d of the two kinds of requests are in the predictions", planned)
+	}
+}
+
+// Faults are done to a run of two workers as to one in one process: to gateway and network by the coordinator, to the devices by
+// who holds them; each heals, and nothing is lost.
+func TestWorkersFaults(t *testing.T) {
+	t.Parallel()
+	r := start(t, strings.Replace(strings.Replace(shared, "measure: 2s", "measure: 3s", 1), "phases:", `faults:
+  - {at: 100ms, do: cut-devices, share: 0.5}
+  - {at: 200ms, do: kill-gateway, gateway: 1, restart_after: 500ms}
+  - {at: 1s, do: delay-network, latency: 20ms, for: 500ms}
+  - {at: 1500ms, do: freeze-devices, for: 300ms}
+phases:`, 1), "-workers", "2")
+	code := r.wait()
+	s, _ := r.summary()
+	if code != app.ExitPassed || s.Ledger.Broken() || !s.Ledger.Settled || s.Ledger.Delivered != s.Ledger.Expected || s.Done != s.Offered {
+		t.Fatalf("exit %d, reasons %q, ledger %+v\n%s", code, s.Reasons, s.Ledger, r.log.String())
+	}
+	if len(s.Faults) != 4 {
+		t.Fatalf("faults %+v", s.Faults)
+	}
+	for _, f := range s.Faults {
+		if f.Error != "" || f.TookS == nil || f.HealedS == nil {
+			t.Errorf("fault %+v, want it done and healed", f)
+		}
+	}
+	var cut int
+	if _, err := fmt.Sscanf(s.Faults[0].Detail, "%d connections cut", &cut); err != nil || cut < 12 || cut > 33 { // half of 45, evenly drawn
+		t.Errorf("the first fault says %q", s.Faults[0].Detail)
+	}
+	if s.Faults[1].Away < 15 || s.Faults[3].Detail != "45 devices read nothing for 300ms" {
+		t.Errorf("faults %+v", s.Faults)
+	}
 }
 
 // A worker that dies makes the run invalid, and is named; nothing that it had does count as lost.

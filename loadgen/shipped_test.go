@@ -27,10 +27,10 @@ var (
 // dryRuns are the shipped scenarios without faults, and what makes them small. Those with faults are in faults_test.go.
 var dryRuns = map[string][][]string{
 	"baseline":         {smallCrowd, shortly, smallGroups},
-	"smoke":            {smallCrowd, shortly, smallGroups},
+	"smoke":            {smallCrowd, shortly, smallGroups, {"load.fetch_rate=40/s", "load.convs_rate=20/s"}},
 	"push-vs-hint":     {smallCrowd, shortly, smallGroups, {"delivery.mode=pull", "devices.reading_share=0.4"}},
 	"ack-batching":     {smallCrowd, shortly, smallGroups, {"devices.ack_every=2"}},
-	"group-size":       {smallCrowd, shortly, {"population.groups[0].size=20", "population.groups[0].count=6", "load.active_groups=4"}},
+	"group-size":       {smallCrowd, shortly, {"population.groups[0].size=20", "population.groups[0].count=6", "population.groups[0].hint_above=10", "load.active_groups=4"}},
 	"hot-conversation": {smallCrowd, shortly, {"population.group_size=20", "load.group_rate=100/s"}},
 	"big-group-burst": {shortly, {"population.users=60", "population.two_device_users=30", "population.connected_devices=45", "population.group_size=60",
 		"load.stages[0].for=500ms", "load.stages[1].for=1s"}},
@@ -80,6 +80,9 @@ func TestShippedDryRuns(t *testing.T) {
 			if name == "soak" && s.Reconnects == 0 {
 				t.Error("nobody came and went")
 			}
+			if fetch, convs := s.Metrics[rundir.Fetch], s.Metrics[rundir.Convs]; name == "smoke" && (fetch.Count == 0 || fetch.P50 <= 0 || convs.Count == 0 || fetch.Censored+convs.Censored != 0) {
+				t.Errorf("fetch %+v, convs %+v", fetch, convs)
+			}
 		})
 	}
 }
@@ -101,7 +104,8 @@ func dryRun(t *testing.T, yaml string, args ...string) rundir.Summary {
 	if s.Done != s.Offered || s.Offered == 0 {
 		t.Errorf("%d of %d sends done", s.Done, s.Offered)
 	}
-	most := map[string]float64{capacity.Messages: 0, capacity.EventRows: 0.001, capacity.PushFrames: 0.05, capacity.PushBytes: 0.05}
+	most := map[string]float64{capacity.Messages: 0, capacity.EventRows: 0.001, capacity.PushFrames: 0.05, capacity.PushBytes: 0.05,
+		rundir.FetchRate: 0, rundir.ConvsRate: 0}
 	for _, p := range s.Predictions {
 		if strings.HasPrefix(p.Note, "not compared") { // churn
 			continue

@@ -12,7 +12,8 @@ var ops = [NumOps]struct {
 	t      wire.Type
 	letter byte
 }{OpHello: {wire.THello, 'h'}, OpSubscribe: {wire.TSub, 'u'}, OpList: {wire.TConvs, 'l'}, OpOpen: {wire.TOpen, 'o'},
-	OpClose: {wire.TClose, 'c'}, OpSend: {wire.TSend, 's'}, OpAck: {wire.TAck, 'a'}, OpSync: {wire.TSync, 'y'}, OpRead: {wire.TRead, 'r'}}
+	OpClose: {wire.TClose, 'c'}, OpSend: {wire.TSend, 's'}, OpAck: {wire.TAck, 'a'}, OpSync: {wire.TSync, 'y'}, OpRead: {wire.TRead, 'r'},
+	OpFetch: {wire.TFetch, 'f'}}
 
 var kinds = map[wire.Type]Kind{wire.TWelcome: KindWelcome, wire.TConvlist: KindListed, wire.THint: KindHint,
 	wire.TAcked: KindAcked, wire.TSynced: KindSynced, wire.TRead: KindRead, wire.TReaded: KindRead, wire.TError: KindRefused,
@@ -38,7 +39,9 @@ func FromGateway(f *Frame, w *wire.Frame, bytes int) {
 	f.Re, f.ID = parseRID(w.RID)
 	switch w.T { // the frequent ones first, and only what they have
 	case wire.TEvent:
-		f.Kind = KindEvent
+		if f.Kind = KindEvent; f.Re == OpFetch {
+			f.Kind = KindFetched
+		}
 		event(&f.Event, &w.Ev)
 		return
 	case wire.TSent:

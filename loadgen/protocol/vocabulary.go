@@ -17,10 +17,11 @@ const (
 	OpAck          // Conv, Seq, Epoch: all up to Seq is saved here
 	OpSync         // Conv, Seq, Epoch, Limit: what comes after Seq
 	OpRead         // Conv, Seq, Epoch: the user has read up to Seq
+	OpFetch        // Conv, Seq: that one event
 	NumOps
 )
 
-var opNames = [NumOps]string{"nothing", "hello", "sub", "convs", "open", "close", "send", "ack", "sync", "read"}
+var opNames = [NumOps]string{"nothing", "hello", "sub", "convs", "open", "close", "send", "ack", "sync", "read", "fetch"}
 
 // String is the op as a person reads it.
 func (o Op) String() string { return opNames[min(o, NumOps-1)] }
@@ -63,10 +64,11 @@ const (
 	KindRefused      // Code, Message, Again, Reset, RetryAfter: what Re asked for is not done
 	KindPing         // the wire has answered it already, with as many bytes
 	KindDrain        // RetryAfter: this session will be ended soon
+	KindFetched      // Event: what OpFetch asked for
 	numKinds
 )
 
-var kindNames = [numKinds]string{"other", "welcome", "listed", "event", "hint", "sent", "acked", "synced", "read", "refused", "ping", "drain"}
+var kindNames = [numKinds]string{"other", "welcome", "listed", "event", "hint", "sent", "acked", "synced", "read", "refused", "ping", "drain", "fetched"}
 
 // String is the kind as a person reads it.
 func (k Kind) String() string { return kindNames[min(k, numKinds-1)] }

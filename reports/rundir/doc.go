@@ -33,11 +33,25 @@ const (
 	Connect         = "connect"
 	Reconnect       = "reconnect"
 	Read            = "read"
+	Fetch           = "fetch"
+	Convs           = "convs"
 	Ack             = "ack"
 	Late            = "generator.late"
 )
 
 // Metrics lists the tags in the order in which people want to read them.
 func Metrics() []string {
-	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Reconnect, Read, Late}
+	return []string{SendIntended, SendService, Deliver, DeliverRepaired, Sync, Ack, Connect, Reconnect, Read, Fetch, Convs, Late}
+}
+
+// Figures of the table "predicted, measured, error" that the capacity model does not know: requests answered a second.
+const (
+	FetchRate = "ops.fetch"
+	ConvsRate = "ops.convs"
+)
+
+// Occasional says whether a run may well be without samples of a metric, and nothing is missing then: nobody lost a connection,
+// told what he has read, or asked for an event or a list.
+func Occasional(tag string) bool {
+	return tag == Reconnect || tag == Read || tag == Fetch || tag == Convs
 }

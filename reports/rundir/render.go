@@ -269,8 +269,12 @@ func (r *renderer) calibration(c *Calibration) {
 	if c == nil {
 		return
 	}
-	text := fmt.Sprintf("Before the run, against a null server: at most %s sends/s; with %d receivers each %s sends/s and %s frames/s received, on %s cores and the server's %s. "+
-		"The run's rate is %.1f %% of that.", figure(c.SendsPerS), c.Fanout, figure(c.MixSendsPerS), figure(c.FramesPerS), figure(c.CPUCores), figure(c.ServerCores), 100*c.OfferedShare)
+	against := "against a null server"
+	if n := len(c.Workers); n > 0 {
+		against = fmt.Sprintf("%d workers at once, each against a null server of its own", n)
+	}
+	text := fmt.Sprintf("Before the run, %s: at most %s sends/s; with %d receivers each %s sends/s and %s frames/s received, on %s cores and the server's %s. "+
+		"The run's rate is %.1f %% of that.", against, figure(c.SendsPerS), c.Fanout, figure(c.MixSendsPerS), figure(c.FramesPerS), figure(c.CPUCores), figure(c.ServerCores), 100*c.OfferedShare)
 	if c.FloorSends > 0 {
 		text += fmt.Sprintf(" Latency floor at %s sends/s: p50 %s ms, p99 %s ms.", figure(c.FloorRate), figure(c.FloorP50MS), figure(c.FloorP99MS))
 	}

@@ -250,4 +250,19 @@ type Calibration struct {
 	FloorP50MS   float64 `json:"floor_p50_ms"` // send.intended, of which nothing is the server's
 	FloorP99MS   float64 `json:"floor_p99_ms"`
 	TookS        float64 `json:"took_s"`
+
+	Workers []WorkerCalibration `json:"workers,omitempty"` // that measured at the same time; the figures above are of all together
+}
+
+// WorkerCalibration is one worker's part of a calibration, of its share of the run.
+type WorkerCalibration struct {
+	Name         string  `json:"name"`
+	SendsPerS    float64 `json:"sends_per_s"`
+	MixSendsPerS float64 `json:"mix_sends_per_s"`
+	FramesPerS   float64 `json:"frames_per_s"`
+	CPUCores     float64 `json:"cpu_cores"`
+	ServerCores  float64 `json:"server_cores"`
+	OfferedShare float64 `json:"offered_share"` // its share of the run's rate ÷ mix_sends_per_s
+	FloorP50MS   float64 `json:"floor_p50_ms"`
+	FloorP99MS   float64 `json:"floor_p99_ms"`
 }

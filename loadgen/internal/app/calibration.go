@@ -47,7 +47,7 @@ func (r *runner) calibrate(ctx context.Context) {
 	if !r.calibrates() {
 		return
 	}
-	r.say("calibrating the generator against a null server")
+	r.say("calibrating the generator against a null server%s", r.shared.each())
 	cfg := calibrate.Config{Rate: float64(r.scenario.Load.GroupRate+r.scenario.Load.DirectRate) * modelFactor(r.scenario), BodyBytes: r.scenario.Load.BodyBytes}
 	for _, p := range r.predictions.Predictions {
 		if p.Name == capacity.Deliveries {
@@ -57,13 +57,17 @@ func (r *runner) calibrate(ctx context.Context) {
 			}
 		}
 	}
-	c, err := calibrate.Run(ctx, cfg)
+	run := calibrate.Run
+	if r.shared.fleet != nil {
+		run = r.shared.calibrate
+	}
+	c, err := run(ctx, cfg)
 	if err != nil {
 		r.calibrationNote = fmt.Sprintf("the generator could not be calibrated: %v", err)
 		r.say("%s", r.calibrationNote)
 		return
 	}
-	r.calibrated(c)
+	r.calibrated(&c.Calibration)
 }
 
 func (r *runner) calibrates() bool {
@@ -79,6 +83,13 @@ func (r *runner) calibrated(c *rundir.Calibration) {
 	if c.OfferedShare > nearCeiling {
 		r.calibrationNote = fmt.Sprintf("the run's rate is %.0f %% of what the generator can do on this machine, %.0f messages a second with %d receivers each: its latencies have a part in the result",
 			100*c.OfferedShare, c.MixSendsPerS, c.Fanout)
+		return
+	}
+	for _, w := range c.Workers { // one may be slower than the others
+		if w.OfferedShare > nearCeiling {
+			r.calibrationNote = fmt.Sprintf("the share of %s is %.0f %% of what it can do, %.0f messages a second with %d receivers each: its latencies have a part in the result",
+				w.Name, 100*w.OfferedShare, w.MixSendsPerS, c.Fanout)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"imbench/loadgen/internal/fleet"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
@@ -51,5 +52,27 @@ func TestNearTheCeiling(t *testing.T) {
 		if s.Calibration == nil || (len(s.Notes) == 1) != want || want && !strings.Contains(s.Notes[0], "71 % of what the generator can do") {
 			t.Errorf("share %v: %q", share, s.Notes)
 		}
+	}
+}
+
+// One worker that is slower than the others is named, though all together are well below the ceiling.
+func TestOneWorkerNearItsCeiling(t *testing.T) {
+	r := &runner{}
+	r.calibrated(&rundir.Calibration{OfferedShare: 0.4, MixSendsPerS: 1000, Fanout: 7, Workers: []rundir.WorkerCalibration{
+		{Name: "worker-1", OfferedShare: 0.3, MixSendsPerS: 800}, {Name: "worker-2", OfferedShare: 0.8, MixSendsPerS: 200}}})
+	if !strings.Contains(r.calibrationNote, "the share of worker-2 is 80 % of what it can do, 200 messages a second") {
+		t.Errorf("%q", r.calibrationNote)
+	}
+}
+
+// A worker of another machine cannot reach an embedded stack, and is named before anything is started.
+func TestWorkersElsewhere(t *testing.T) {
+	here := fleet.Member{Name: "worker-1", Boot: "b1"}
+	there := fleet.Member{Name: "worker-2", Boot: "b2", PID: 7, Host: rundir.Host{Name: "far"}}
+	if err := away([]fleet.Member{here, {Name: "worker-3"}}, "b1"); err != nil {
+		t.Error(err)
+	}
+	if err := away([]fleet.Member{here, there}, "b1"); err == nil || !strings.Contains(err.Error(), "worker-2 (process 7 on far) is on another machine") || errorExit(err) != ExitUsage {
+		t.Error(err)
 	}
 }

@@ -61,7 +61,7 @@ func (c *checker) tokens(b *brought) {
 func (c *checker) talkThere(ctx context.Context, b *brought) error {
 	best := -1
 	for i := range c.pop.Convs {
-		if x := &c.pop.Convs[i]; !c.sc.Hinted(x.Mode, len(x.Members)) && (best < 0 || len(x.Members) > len(c.pop.Convs[best].Members)) {
+		if x := &c.pop.Convs[i]; !x.Hinted(c.sc.Delivery) && (best < 0 || len(x.Members) > len(c.pop.Convs[best].Members)) {
 			best = i
 		}
 	}

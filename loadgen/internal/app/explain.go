@@ -45,7 +45,7 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	explainDevices(t, sc)
 	explainPhases(t, sc, "provisioning")
 	explainRules(t, sc)
-	explainNeeds(t, sc, pop, expected, len(o.targets) == 0)
+	explainNeeds(t, sc, pop, expected, o)
 	t.predictions(predictions.Predictions)
 	_, err = io.WriteString(w, t.b.String())
 	return err
@@ -78,8 +78,12 @@ func explainPopulation(t *sheet, sc *scenario.Scenario, pop *population.Populati
 		grouped(sc.Population.ConnectedDevices), many(len(pop.Convs), "conversation"), population.Digest(pop))
 	for _, k := range sc.GroupKinds() {
 		way := "pushed"
-		if sc.Hinted(string(k.Mode), k.Size) {
+		if k.Hinted(sc.Delivery) {
 			way = fmt.Sprintf("hinted, read by %.3g %% of the devices", 100**k.ReadingShare)
+		}
+		if k.HintAbove != nil || k.OpenOnlyAbove != nil {
+			hint, open := k.Thresholds(sc.Delivery)
+			way += fmt.Sprintf("; thresholds of their own: hinted above %s, only where open above %s", threshold(hint), threshold(open))
 		}
 		t.row("groups", "%s of %d members, %s", grouped(k.Count), k.Size, way)
 	}
@@ -92,12 +96,35 @@ func explainPopulation(t *sheet, sc *scenario.Scenario, pop *population.Populati
 	t.row("directs", "%s, pushed", many(directs, "direct chat"))
 }
 
+// threshold is a size as a person reads it.
+func threshold(members int) string {
+	if members == 0 {
+		return "no size"
+	}
+	return fmt.Sprintf("%d members", members)
+}
+
 func explainLoad(t *sheet, sc *scenario.Scenario, plan *population.Plan, e population.Expected) {
 	l := sc.Load
 	t.row("arrivals", "%s: %s to groups (%d active at a time), %s to direct chats (%d active), in bursts of %d", l.Arrivals, l.GroupRate, l.ActiveGroups,
 		l.DirectRate, l.ActiveDirects, l.Burst)
 	t.row("arrivals", "%s in all, %s in the measured window; seed %d, digest %.16s", many(int(e.Total), "message"), grouped(int(e.Window)), sc.Seed, plan.Digest())
+	asked := func(stream population.Arrivals) string {
+		window, total := plan.Asked(stream)
+		return fmt.Sprintf(": %s in all, %s in the measured window", many(int(total), "request"), grouped(int(window)))
+	}
+	explainAsks(t, l, func() string { return asked(plan.Fetches()) }, func() string { return asked(plan.Lists()) })
 	explainShape(t, l)
+}
+
+// explainAsks is what devices ask for besides; fetches and lists say how many there will be.
+func explainAsks(t *sheet, l scenario.Traffic, fetches, lists func() string) {
+	if l.FetchRate > 0 {
+		t.row("asks", "%s for single events that the device has (fetch)%s", l.FetchRate, fetches())
+	}
+	if l.ConvsRate > 0 {
+		t.row("asks", "%s for the list of conversations (convs)%s", l.ConvsRate, lists())
+	}
 }
 
 // explainShape is how rates and bodies are, whoever sends.
@@ -239,13 +266,21 @@ func megabytes(bytes float64) string {
 	return fmt.Sprintf("%.2g MB", bytes/1e6)
 }
 
-func explainNeeds(t *sheet, sc *scenario.Scenario, pop *population.Population, e population.Expected, embedded bool) {
+func explainNeeds(t *sheet, sc *scenario.Scenario, pop *population.Population, e population.Expected, o options) {
 	n := sc.Population.ConnectedDevices
 	need := needs(sc, pop, e)
-	t.row("needs", "open files: %s in this process, and %s over the gateways", grouped(driver.FilesNeeded(n)), grouped(n))
+	where, here := "this process", "here"
+	if w := o.fleet.workers; o.fleet.shared() {
+		where, here = fmt.Sprintf("each of %s", many(w, "worker")), fmt.Sprintf("in %s and this process", many(w, "worker"))
+		need.memory += float64(w) * (processMemory + need.population) // each has all of it
+	}
+	t.row("needs", "open files: %s in %s, and %s over the gateways", grouped(driver.FilesNeeded((n+o.fleet.workers-1)/max(1, o.fleet.workers))), where, grouped(n))
 	t.row("needs", "ports: %s at a time, one a device; on loopback from 32 addresses, elsewhere a source address has about 28 000 for each target", grouped(n))
-	t.row("needs", "memory, about: %s here, %s in the gateways", megabytes(need.memory), megabytes(need.gateways))
-	if embedded {
+	if len(o.targets) == 0 && sc.HarmsNetwork() {
+		t.row("needs", "open files: %s in the process that harms the network", grouped(driver.FilesNeeded(2*n)))
+	}
+	t.row("needs", "memory, about: %s %s, %s in the gateways", megabytes(need.memory), here, megabytes(need.gateways))
+	if len(o.targets) == 0 {
 		t.row("needs", "disk, about: %s for the run directory, %s for the private database while it runs", megabytes(need.runDir), megabytes(need.database))
 		return
 	}
@@ -253,7 +288,10 @@ func explainNeeds(t *sheet, sc *scenario.Scenario, pop *population.Population, e
 }
 
 // need is what a run takes, in bytes; estimates from what runs of the baseline and of smoke took, good to a factor of two.
-type need struct{ memory, gateways, runDir, database float64 }
+type need struct{ memory, population, gateways, runDir, database float64 }
+
+// processMemory is what a process takes before it has devices.
+const processMemory = 40e6
 
 func needs(sc *scenario.Scenario, pop *population.Population, e population.Expected) need {
 	seats, cursors := 0.0, 0.0
@@ -269,8 +307,9 @@ func needs(sc *scenario.Scenario, pop *population.Population, e population.Expec
 		acks = e.Figures[capacity.CursorRows] / e.Figures[capacity.EventRows] * messages
 	}
 	seconds := (sc.Phases.LoadTime() + sc.Phases.Settle).Seconds()
+	population := 200 * (seats + float64(len(pop.Users)+len(pop.Convs)))
 	return need{
-		memory:   40e6 + 12e3*connected + 200*(seats+float64(len(pop.Users)+len(pop.Convs))),
+		memory: processMemory + 12e3*connected + population, population: population,
 		gateways: float64(sc.Server.Gateways)*30e6 + 16e3*connected,
 		runDir:   50e3 + seconds*(3e3+4e3*float64(sc.Server.Gateways)),
 		// What is provisioned, a message's row with its indexes, and the log, of which PostgreSQL keeps max_wal_size.

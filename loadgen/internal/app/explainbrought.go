@@ -37,6 +37,8 @@ func explainBrought(w io.Writer, sc *scenario.Scenario, o options) error {
 		l.GroupRate, needed(l.GroupRate, l.ActiveGroups), l.ActiveGroups, l.DirectRate, needed(l.DirectRate, l.ActiveDirects), l.ActiveDirects, l.Burst)
 	messages := float64(l.GroupRate+l.DirectRate) * l.MeanFactor(0, sc.Phases.LoadTime()) * sc.Phases.LoadTime().Seconds()
 	t.row("arrivals", "about %s in all; seed %d", many(int(messages+0.5), "message"), sc.Seed)
+	uncounted := func() string { return "" }
+	explainAsks(t, l, uncounted, uncounted)
 	explainShape(t, l)
 	explainDevices(t, sc)
 	explainPhases(t, &own, "the conversations have been asked for")

@@ -27,12 +27,6 @@ type mishaps interface {
 	CutListeners(ctx context.Context) (n int, err error)
 }
 
-// handset is what can be done to the devices.
-type handset interface {
-	Cut(n int, share float64) int
-	Freeze(n int, share float64, length time.Duration) int
-}
-
 // injector does a scenario's faults when their time has come. Its methods may be called from any goroutine.
 type injector struct {
 	faults    []scenario.Fault
@@ -45,6 +39,7 @@ type injector struct {
 	event     func(name, detail string)
 	restarted func() // a process of the stack is another one now
 	heal      *healing
+	shared    bool // the devices are those of workers, who say when they are taken down
 
 	ctx   context.Context // ends the timeline
 	wg    sync.WaitGroup
@@ -118,10 +113,14 @@ func (j *injector) run(ctx context.Context, i int, window clock.Time) {
 func (j *injector) do(ctx context.Context, i int, f scenario.Fault, struck func()) (detail string, err error) {
 	switch f.Do {
 	case scenario.CutDevices:
-		return fmt.Sprintf("%d connections cut", j.devices.Cut(i, f.Share)), nil
+		n, err := j.devices.Cut(ctx, i, f.Share)
+		return fmt.Sprintf("%d connections cut", n), err
 	case scenario.FreezeDevices:
-		n := j.devices.Freeze(i, f.Share, f.For)
-		return fmt.Sprintf("%d devices read nothing for %v", n, f.For), clock.Pause(ctx, f.For)
+		n, err := j.devices.Freeze(ctx, i, f.Share, f.For)
+		if err == nil {
+			err = clock.Pause(ctx, f.For)
+		}
+		return fmt.Sprintf("%d devices read nothing for %v", n, f.For), err
 	case scenario.DelayNetwork, scenario.DropNetwork, scenario.ThrottleNetwork:
 		return j.harm(ctx, i, f)
 	case scenario.CutListeners:

@@ -50,10 +50,19 @@ func (s *stage) Kill(i int, sig os.Signal) error             { return s.note("%v
 func (s *stage) StopDatabase(crash bool) error               { return s.note("stop db %v", crash) }
 func (s *stage) StartDatabase(context.Context) error         { return s.note("start db") }
 func (s *stage) CutListeners(context.Context) (int, error)   { return 2, s.note("cut") }
-func (s *stage) Cut(n int, share float64) int                { _ = s.note("cut %d %v", n, share); return 7 }
-func (s *stage) Freeze(n int, share float64, _ time.Duration) int {
+func (s *stage) Cut(_ context.Context, n int, share float64) (int, error) {
+	_ = s.note("cut %d %v", n, share)
+	return 7, nil
+}
+func (s *stage) Freeze(_ context.Context, n int, share float64, _ time.Duration) (int, error) {
 	_ = s.note("freeze %d %v", n, share)
-	return 3
+	return 3, nil
+}
+
+// watch is a crowd on the stage.
+func (s *stage) watch() *watch {
+	return &watch{ready: s.ready.Load, due: func() (int64, clock.Time) { return s.due.Load(), clock.Now() }, heads: func() []int64 { return []int64{1} },
+		behind: func([]int64) int64 { return s.behind.Load() }}
 }
 
 func (s *stage) Set(number, gateway int, h *netfault.Harm) (int, error) {
@@ -74,11 +83,10 @@ func play(t *testing.T, s *stage, limit time.Duration, yaml string) []rundir.Fau
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	j := &injector{faults: sc.Faults, gateways: 3, stack: s, devices: s, network: s, event: func(string, string) {}, restarted: func() {}, ctx: ctx,
-		heal: &healing{total: 10, ready: s.ready.Load, offered: s.due.Load, heads: func() []int64 { return nil },
-			behind: func([]int64) int64 { return s.behind.Load() }}}
+		heal: &healing{total: 10, crowd: s.watch()}}
 	j.begin(ctx, clock.Now())
 	j.wait()
-	j.heal.settle()
+	j.heal.settle(t.Context())
 	return j.heal.results()
 }
 
@@ -153,23 +161,24 @@ func TestHealing(t *testing.T) {
 		s := &stage{}
 		s.ready.Store(10)
 		s.behind.Store(4)
-		var heal *healing
+		begun := clock.Now()
+		var sends *watch
 		at := func(d time.Duration, do func()) { time.AfterFunc(d, do) }
 		at(1100*time.Millisecond, func() { s.ready.Store(5) })
 		at(2*time.Second, func() { s.ready.Store(10); s.due.Store(3) })
 		at(3*time.Second, func() {
-			heal.Send(sample.Send{Plan: 0})
-			heal.Send(sample.Send{Plan: 7})
-			heal.Send(sample.Send{Plan: 8})
+			sends.Send(sample.Send{Intended: begun})
+			sends.Send(sample.Send{Intended: clock.Now()}) // these two were not due when the devices came back
+			sends.Send(sample.Send{Intended: clock.Now()})
 		})
-		at(4*time.Second, func() { heal.Send(sample.Send{Plan: 1}) })
-		at(5*time.Second, func() { heal.Send(sample.Send{Plan: 2}) })
+		at(4*time.Second, func() { sends.Send(sample.Send{Intended: begun}) })
+		at(5*time.Second, func() { sends.Send(sample.Send{Intended: begun}) })
 		at(7*time.Second, func() { s.behind.Store(0) })
 		s.start = time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		heal = &healing{total: 10, ready: s.ready.Load, offered: s.due.Load, heads: func() []int64 { return []int64{1} },
-			behind: func([]int64) int64 { return s.behind.Load() }}
+		sends = s.watch()
+		heal := &healing{total: 10, crowd: sends}
 		j := &injector{faults: []scenario.Fault{{At: time.Second, Do: scenario.KillGateway, Gateway: "1", RestartAfter: 20 * time.Second}},
 			gateways: 3, stack: s, devices: s, event: func(string, string) {}, restarted: func() {}, heal: heal}
 		j.begin(ctx, clock.Now())
@@ -282,4 +291,74 @@ func TestCheckTellsOfFaults(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Two workers, each of which knows of its own devices only, heal as one: the sends of both must be confirmed, and what the first
+// committed is owed to the devices of the second.
+func TestWorkersHealTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &stage{}, &stage{}
+		a.ready.Store(6)
+		b.ready.Store(4)
+		a.due.Store(1)
+		b.due.Store(1)
+		wa, wb := a.watch(), b.watch()
+		wa.heads = func() []int64 { return []int64{5, 2} }
+		wb.heads = func() []int64 { return []int64{3, 4} }
+		var asked []int64
+		wb.behind = func(heads []int64) int64 { asked = heads; return b.behind.Load() }
+		b.behind.Store(2)
+		begun := clock.Now()
+		after := func(d time.Duration, do func()) { time.AfterFunc(d, do) }
+		after(1100*time.Millisecond, func() { b.ready.Store(1) })
+		after(2*time.Second, func() { b.ready.Store(4) })
+		after(3*time.Second, func() { wa.Send(sample.Send{Intended: begun}) })
+		after(5*time.Second, func() { wb.Send(sample.Send{Intended: begun}) })
+		after(6*time.Second, func() { b.behind.Store(0) })
+		heal := &healing{total: 10, crowd: both{wa, wb}}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		j := &injector{faults: []scenario.Fault{{At: time.Second, Do: scenario.CutDevices}}, gateways: 3, devices: a, event: func(string, string) {},
+			restarted: func() {}, heal: heal, shared: true}
+		j.begin(ctx, clock.Now())
+		j.wait()
+		f := heal.results()[0]
+		if f.Away != 3 || f.Behind != 2 || f.BackS == nil || f.HealedS == nil || *f.BackS < 1 || *f.BackS > 1.25 || *f.HealedS < 5 || *f.HealedS > 5.5 {
+			t.Errorf("%+v, want 3 away, 2 behind, back after 1 s and healed after 5", f)
+		}
+		if !slices.Equal(asked, []int64{5, 4}) {
+			t.Errorf("the second worker was asked for %v, want the largest heads of both", asked)
+		}
+	})
+}
+
+// both are the crowds of two workers without the way to them.
+type both [2]*watch
+
+func (b both) sum(each func(w *watch) fleetAnswer) (sum fleetAnswer, err error) {
+	for _, w := range b {
+		if err := sum.add(each(w)); err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+func (b both) Stand(ctx context.Context, n int) (ready, open int64, err error) {
+	a, err := b.sum(func(w *watch) (a fleetAnswer) { a.N, a.Open, _ = w.Stand(ctx, n); return a })
+	return a.N, a.Open, err
+}
+
+func (b both) Mark(ctx context.Context, n int) error {
+	return errors.Join(b[0].Mark(ctx, n), b[1].Mark(ctx, n))
+}
+
+func (b both) Heads(ctx context.Context) ([]int64, error) {
+	a, err := b.sum(func(w *watch) (a fleetAnswer) { a.Heads, _ = w.Heads(ctx); return a })
+	return a.Heads, err
+}
+
+func (b both) Behind(ctx context.Context, n int, heads []int64) (int64, error) {
+	a, err := b.sum(func(w *watch) (a fleetAnswer) { a.N, _ = w.Behind(ctx, n, heads); return a })
+	return a.N, err
 }

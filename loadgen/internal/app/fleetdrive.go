@@ -59,6 +59,19 @@ func (r *runner) gather(ctx context.Context) error {
 	if r.shared.fleet, err = fleet.Gather(ctx, cfg); err != nil {
 		return &exitError{ExitUsage, err}
 	}
+	if len(r.options.targets) == 0 {
+		return away(r.shared.fleet.Members(), fleet.BootID())
+	}
+	return nil
+}
+
+// away refuses workers that cannot reach the embedded stack; boot is this machine's.
+func away(members []fleet.Member, boot string) error {
+	for _, m := range members {
+		if m.Boot != "" && boot != "" && m.Boot != boot {
+			return fail(ExitUsage, "%s is on another machine, and the embedded stack listens on this one's loopback only: give -target, or start the workers here (-workers without -fleet)", m)
+		}
+	}
 	return nil
 }
 
@@ -186,6 +199,26 @@ func (r *runner) forgetLost() {
 		}
 		own := population.Share(r.pop, i, len(members), len(r.env.targets))
 		r.ledger.Forget(func(device int32) bool { return own.Devices[device].Connected })
+	}
+}
+
+// each says to a person who does it.
+func (f *fleetRun) each() string {
+	if f.fleet == nil {
+		return ""
+	}
+	return " each: all workers at once"
+}
+
+// settledLimit is how long the last look at faults may take, which devices wait for.
+const settledLimit = 10 * time.Second
+
+// Settled implements fleet.Sink.
+func (f *fleetRun) Settled() {
+	if f.runner.faults != nil {
+		ctx, cancel := context.WithTimeout(f.stopped, settledLimit)
+		defer cancel()
+		f.runner.faults.heal.settle(ctx)
 	}
 }
 

@@ -55,10 +55,7 @@ func (o *options) checkFleet() error {
 
 // checkShared refuses what several processes cannot do to a run.
 func checkShared(sc *scenario.Scenario, o options) error {
-	switch {
-	case o.fleet.shared() && len(sc.Faults) > 0:
-		return fmt.Errorf("%s has faults, whose healing only one process can follow: leave -workers and -fleet out", sc.Name)
-	case o.fleet.shared() && o.fleet.workers > sc.Population.ConnectedDevices:
+	if o.fleet.shared() && o.fleet.workers > sc.Population.ConnectedDevices {
 		return fmt.Errorf("-workers %d: there are only %d devices to share", o.fleet.workers, sc.Population.ConnectedDevices)
 	}
 	return nil

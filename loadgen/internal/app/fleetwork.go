@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -33,7 +34,7 @@ func worker(ctx context.Context, p Program, o options) (int, error) {
 	child := fleet.WatchParent(cancel, 2*orphanLimit)
 	w.quiet = child
 	m := fleet.Member{Revision: p.Revision, Host: thisHost()}
-	err := fleet.Serve(ctx, fleet.WorkerConfig{URL: o.fleet.url, Once: child, Member: m, Say: w.say}, w.work)
+	err := fleet.Serve(ctx, fleet.WorkerConfig{URL: o.fleet.url, Once: child, Member: m, Obey: w.obey, Say: w.say}, w.work)
 	switch {
 	case errors.Is(err, fleet.ErrCoordinatorGone):
 		return ExitTarget, fail(ExitTarget, "%w; the load has been ended", err)
@@ -45,12 +46,13 @@ func worker(ctx context.Context, p Program, o options) (int, error) {
 	return ExitPassed, nil
 }
 
-// fleetWorker drives one share after another; it belongs to one goroutine.
+// fleetWorker drives one share after another; it belongs to one goroutine, but for what carries out orders (obey).
 type fleetWorker struct {
 	program     Program
 	options     options
 	interrupted bool
 	quiet       bool // of a child only what went wrong is of interest, and is told by its coordinator
+	present     atomic.Pointer[present]
 }
 
 func (w *fleetWorker) say(format string, args ...any) {
@@ -75,7 +77,8 @@ func (w *fleetWorker) work(load context.Context, body []byte, s *fleet.Session) 
 	load, refuse := context.WithCancelCause(load)
 	defer refuse(nil)
 	r.reach.begin(job.Allowed, refuse)
-	share := &share{job: job, runner: r, session: s}
+	share := &share{job: job, runner: r, session: s, worker: w}
+	defer w.present.Store(nil)
 	for _, d := range r.pop.Devices {
 		if d.Connected {
 			share.devices++
@@ -137,6 +140,8 @@ type share struct {
 	job     fleetJob
 	runner  *runner
 	session *fleet.Session
+	worker  *fleetWorker
+	watch   *watch
 	devices int
 	rec     *record.Recorder
 	ledger  *ledger.Ledger
@@ -150,6 +155,8 @@ func (s *share) drive(load context.Context) (driver.Result, error) {
 	s.rec = record.New(record.Config{LateLimit: time.Duration(limit / 10 * float64(time.Millisecond)), Live: r.live.Totals,
 		Unread: r.hands.Unread, Sockets: s.devices, Processes: []record.Process{{Role: s.job.Name, PID: os.Getpid()}}})
 	s.ledger = ledger.New(r.pop, ledger.Config{Reads: r.reads, Key: s.job.LedgerKey})
+	s.watch = newWatch(&r.live, s.ledger)
+	s.worker.present.Store(&present{hands{&r.hands}, s.watch})
 	s.session.Status(r.live.Snapshot)
 	epoch, err := s.session.Ready()
 	if err != nil {
@@ -204,13 +211,19 @@ func (s *share) config() driver.Config {
 	r := s.runner
 	c := r.driverConfig()
 	c.Sink = sample.Tee{s.rec, s.ledger}
-	c.Arrivals = func() population.Arrivals { return population.Only(r.plan.Arrivals(), r.pop) }
-	c.Churn = func() population.Arrivals {
-		if churn := r.plan.Churn(); churn != nil {
-			return population.Only(churn, r.pop)
-		}
-		return nil
+	if len(r.scenario.Faults) > 0 {
+		c.Sink = sample.Tee{s.rec, s.ledger, s.watch}
 	}
+	c.Arrivals = func() population.Arrivals { return population.Only(r.plan.Arrivals(), r.pop) }
+	own := func(of func() population.Arrivals) func() population.Arrivals {
+		return func() population.Arrivals {
+			if all := of(); all != nil {
+				return population.Only(all, r.pop)
+			}
+			return nil
+		}
+	}
+	c.Churn, c.Fetches, c.Lists = own(r.plan.Churn), own(r.plan.Fetches), own(r.plan.Lists)
 	c.ConnectRate /= float64(s.job.Workers)
 	c.Ahead = s.job.Ahead
 	c.OnPhase = func(p driver.Phase, at clock.Time) {
@@ -224,5 +237,6 @@ func (s *share) config() driver.Config {
 		return at.Add(s.job.Ahead), err
 	}
 	c.Agree = func(_ context.Context, heads []int64) ([]int64, error) { return s.session.Agree(heads) }
+	c.Leave = func(context.Context) error { return s.session.Settled() }
 	return c
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"imbench/loadgen/internal/clock"
-	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
@@ -19,18 +18,14 @@ const (
 )
 
 // healing follows how the run recovers from its faults: when every device is connected again, when the sends that were
-// due before the fault's end are confirmed, and when the ledger has all of them delivered. It is a sample.Sink, for
-// the outcomes of sends.
+// due before the fault's end are confirmed, and when the ledger has all of them delivered.
 type healing struct {
-	total   int64               // devices
-	ready   func() int64        // of these, connected
-	offered func() int64        // sends due until now: those with a plan index below it
-	heads   func() []int64      // the ledger's mark
-	behind  func([]int64) int64 // pairs that have not reached a mark
+	total int64 // devices
+	crowd crowd
 
-	mu       sync.Mutex
-	outcomes int64 // of all sends
-	list     []*recovery
+	mu     sync.Mutex
+	list   []*recovery
+	closed bool // the last look was taken: devices are going down
 }
 
 // recovery is one fault. healing.mu guards it, but for what look has.
@@ -40,34 +35,13 @@ type recovery struct {
 	result rundir.Fault
 	notice time.Duration // how long it may take until devices see that their connection is gone
 	struck clock.Time    // it does no more harm from here on: what is still to come is its end, or a return; 0 = not yet
-	away   bool          // a device was away since it began
 	over   bool          // done, with what it ended running again
-	marked bool          // the devices came back, and with that
-	due    int64         // all sends with a smaller index were due
-	later  int64         // outcomes of others since then
 
 	looking sync.Mutex // one look at a time; before healing.mu
-	mark    []int64
-	markDue int64 // the due for which mark was taken
+	away    bool       // a device was away since it began
+	marked  bool       // the devices came back, and the sends that were due then are looked at
+	headed  bool       // those were confirmed, and their deliveries are looked at
 	looks   int
-}
-
-// Frame, Op, Deliver and Reconnect implement sample.Sink; healing does not look at them.
-func (h *healing) Frame(sample.Frame)      {}
-func (h *healing) Op(sample.Op)            {}
-func (h *healing) Deliver(sample.Delivery) {}
-func (h *healing) Reconnect(int32, int)    {}
-
-// Send implements sample.Sink.
-func (h *healing) Send(s sample.Send) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.outcomes++
-	for _, r := range h.list {
-		if r.marked && s.Plan >= r.due {
-			r.later++
-		}
-	}
 }
 
 func (h *healing) begin(index int, f scenario.Fault, window clock.Time) *recovery {
@@ -121,7 +95,7 @@ func (h *healing) follow(ctx context.Context, r *recovery, event func(name, deta
 			return
 		case <-tick.C:
 		}
-		if h.look(r, false) {
+		if h.look(ctx, r, false) {
 			h.mu.Lock()
 			name, took := r.result.Fault, *r.result.HealedS
 			h.mu.Unlock()
@@ -131,68 +105,101 @@ func (h *healing) follow(ctx context.Context, r *recovery, event func(name, deta
 	}
 }
 
-// look takes one look; final asks the ledger in any case.
-func (h *healing) look(r *recovery, final bool) (healed bool) {
+// look takes one look; final asks the ledger in any case. When the crowd cannot be asked (a worker is gone, and the run with it),
+// nothing has healed.
+func (h *healing) look(ctx context.Context, r *recovery, final bool) (healed bool) {
 	r.looking.Lock()
 	defer r.looking.Unlock()
-	ask, due, healed := h.devices(r)
+	ask, healed := h.devices(ctx, r)
 	if !ask || healed {
 		return healed
 	}
-	// The ledger is asked without healing.mu: no device waits for that.
-	if r.looks++; r.mark == nil || r.markDue != due {
-		r.mark, r.markDue = h.heads(), due
-		n := h.behind(r.mark)
-		h.mu.Lock()
-		r.result.Behind = n
-		h.mu.Unlock()
+	var heads []int64
+	if r.looks++; !r.headed {
+		var err error
+		if heads, err = h.crowd.Heads(ctx); err != nil {
+			return false
+		}
 	} else if r.looks%ledgerPoll != 0 && !final {
 		return false
 	}
-	if h.behind(r.mark) > 0 {
+	n, err := h.crowd.Behind(ctx, r.index, heads)
+	if err != nil {
 		return false
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.result.HealedS, r.mark = r.since(clock.Now()), nil
-	return true
+	if !r.headed {
+		r.headed, r.result.Behind = true, n
+	}
+	if n == 0 {
+		r.result.HealedS = r.since(clock.Now())
+	}
+	return n == 0
 }
 
 // notice is for faults that take connections. Before it is over, that nobody is away says nothing.
 const notice = 2 * time.Second
 
-// devices looks at connections and sends; ask says that it is now for the ledger to say what is still missing.
-func (h *healing) devices(r *recovery) (ask bool, due int64, healed bool) {
+// devices looks at connections and sends; ask says that it is now for the ledger to say what is still missing. r.looking must be
+// held.
+func (h *healing) devices(ctx context.Context, r *recovery) (ask, healed bool) {
+	ready, open, err := h.crowd.Stand(ctx, r.index)
+	if err != nil {
+		return false, false
+	}
+	back, over, healed := h.connected(r, h.total-ready)
+	if over {
+		return false, healed
+	}
+	if back {
+		if err := h.crowd.Mark(ctx, r.index); err != nil {
+			return false, false
+		}
+		r.marked, r.headed = true, false
+		if _, open, err = h.crowd.Stand(ctx, r.index); err != nil {
+			return false, false
+		}
+	}
+	return r.marked && open == 0, false
+}
+
+// connected notes how many devices are away; back says that all are there again, so that the sends of now are to be looked at,
+// over that there is nothing more to be seen.
+func (h *healing) connected(r *recovery, away int64) (back, over, healed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	away := h.total - h.ready()
+	if h.closed || r.result.HealedS != nil {
+		return false, true, r.result.HealedS != nil
+	}
 	r.result.Away = max(r.result.Away, away)
 	r.away = r.away || away > 0
-	if r.struck == 0 || r.result.HealedS != nil {
-		return false, 0, r.result.HealedS != nil
-	}
 	now := clock.Now()
 	switch {
+	case r.struck == 0:
 	case away > 0:
-		r.result.BackS, r.marked, r.due, r.later = nil, false, 0, 0
+		r.result.BackS, r.marked = nil, false
 	case r.marked:
 	case r.away || r.over && now.Sub(r.struck) >= r.notice:
 		if r.away {
 			r.result.BackS = r.since(now)
 		}
-		r.marked, r.due, r.later = true, h.offered(), 0
+		return true, false, false
 	}
-	return r.marked && h.outcomes-r.later >= r.due, r.due, false
+	return false, false, false
 }
 
 // settle takes a last look, before the devices go away.
-func (h *healing) settle() {
+func (h *healing) settle(ctx context.Context) {
 	h.mu.Lock()
 	list := slices.Clone(h.list)
 	h.mu.Unlock()
 	for _, r := range list {
-		h.look(r, true)
+		h.look(ctx, r, true)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
 }
 
 // results are the faults that were begun, in the order of the scenario.

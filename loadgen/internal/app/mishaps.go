@@ -20,10 +20,18 @@ func (r *runner) planFaults(ctx context.Context) {
 	if len(r.scenario.Faults) == 0 {
 		return
 	}
-	heal := &healing{total: int64(r.scenario.Population.ConnectedDevices), ready: func() int64 { return r.live.Snapshot().Ready },
-		offered: func() int64 { n, _ := r.live.Totals(); return n }, heads: r.ledger.Heads, behind: r.ledger.Behind}
+	heal := &healing{total: int64(r.scenario.Population.ConnectedDevices)}
+	var devices handset
+	if r.shared.fleet != nil {
+		all := fleetCrowd{r.shared.fleet}
+		heal.crowd, devices = all, all
+	} else {
+		r.watch = newWatch(&r.live, r.ledger)
+		heal.crowd, devices = r.watch, hands{&r.hands}
+	}
 	seen := r.env.processes()
-	r.faults = &injector{faults: r.scenario.Faults, gateways: len(r.env.targets), drain: r.scenario.Server.Drain, stack: r.env.mishaps(), devices: &r.hands, network: r.env.harmable(), heal: heal,
+	r.faults = &injector{faults: r.scenario.Faults, gateways: len(r.env.targets), drain: r.scenario.Server.Drain, stack: r.env.mishaps(), devices: devices,
+		network: r.env.harmable(), heal: heal, shared: r.shared.fleet != nil,
 		env:   []string{"IMBENCH_RUN=" + r.dir, "IMBENCH_TARGETS=" + strings.Join(r.env.targets, ",")},
 		event: func(name, detail string) { r.event("fault", name, detail) },
 		ctx:   ctx}
@@ -41,10 +49,10 @@ func (r *runner) planFaults(ctx context.Context) {
 
 // sink is what the devices report to.
 func (r *runner) sink() sample.Sink {
-	if r.faults == nil {
+	if r.watch == nil {
 		return sample.Tee{r.rec, r.ledger}
 	}
-	return sample.Tee{r.rec, r.ledger, r.faults.heal}
+	return sample.Tee{r.rec, r.ledger, r.watch}
 }
 
 // phase is told each phase as it begins: the timeline starts with the window, and what has healed is told before the
@@ -54,7 +62,9 @@ func (j *injector) phase(p driver.Phase, at clock.Time) {
 	case driver.Measure:
 		j.begin(j.ctx, at)
 	case driver.Close:
-		j.heal.settle()
+		if !j.shared { // else some devices are down already; see fleetRun.Settled
+			j.heal.settle(context.Background())
+		}
 	}
 }
 
@@ -87,7 +97,7 @@ func (r *runner) tellFaults(s *rundir.Summary, measured record.Result) {
 	}
 	for i, p := range s.Predictions {
 		switch p.Name {
-		case capacity.Messages:
+		case capacity.Messages, rundir.FetchRate, rundir.ConvsRate:
 		case capacity.Deliveries: // with faults, what was applied by whichever way
 			if measured.AppliedPerMessage > 0 {
 				s.Predictions[i] = appliedInstead(p, r.expected, measured.AppliedPerMessage)

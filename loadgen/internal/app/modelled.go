@@ -16,7 +16,7 @@ func modelFactor(sc *scenario.Scenario) float64 {
 func modelKind(sc *scenario.Scenario) (k scenario.GroupKind, one bool) {
 	one = true
 	for i, next := range sc.GroupKinds() {
-		if i > 0 && (next.Size != k.Size || next.Mode != k.Mode || *next.ReadingShare != *k.ReadingShare) {
+		if i > 0 && (next.Size != k.Size || next.Mode != k.Mode || *next.ReadingShare != *k.ReadingShare || next.Hinted(sc.Delivery) != k.Hinted(sc.Delivery)) {
 			one = false
 		}
 		if i == 0 || next.Count*next.Size > k.Count*k.Size {

@@ -33,12 +33,13 @@ func timing(sc *scenario.Scenario) population.Timing {
 func modelInputs(sc *scenario.Scenario, pop *population.Population) capacity.RunInputs {
 	factor := modelFactor(sc)
 	kind, _ := modelKind(sc)
+	hintAbove, _ := kind.Thresholds(sc.Delivery)
 	in := capacity.RunInputs{
 		GroupRate: capacity.PerSecond(float64(sc.Load.GroupRate) * factor), DirectRate: capacity.PerSecond(float64(sc.Load.DirectRate) * factor),
 		Users: sc.Population.Users, TwoDeviceUsers: sc.Population.TwoDeviceUsers, ConnectedDevices: sc.Population.ConnectedDevices,
 		GroupSize:    kind.Size,
 		ActiveGroups: sc.Load.ActiveGroups, ActiveDirects: sc.Load.ActiveDirects, Burst: sc.Load.Burst,
-		Mode: capacity.Mode(kind.Mode), HintAbove: sc.Delivery.HintAbove, Reading: capacity.Share(*kind.ReadingShare),
+		Mode: capacity.Mode(kind.Mode), HintAbove: hintAbove, Reading: capacity.Share(*kind.ReadingShare),
 		HintWindow: capacity.Seconds(sc.Delivery.HintWindow.Seconds()),
 		AckEvery:   sc.Devices.AckEvery, AckDelay: capacity.Seconds(sc.Devices.AckDelay.Seconds()), Loss: capacity.Share(sc.Devices.Loss),
 		Grace: capacity.Seconds(sc.Server.Grace.Seconds()), Sweep: capacity.Seconds(sc.Server.Sweep.Seconds()),
@@ -72,6 +73,12 @@ func predict(sc *scenario.Scenario, pop *population.Population, plan *population
 			p.Planned = &v
 		}
 		out.Predictions = append(out.Predictions, onlyModelled(sc, p))
+	}
+	for _, name := range []string{rundir.FetchRate, rundir.ConvsRate} {
+		if v, ok := expected.Figures[name]; ok {
+			out.Predictions = append(out.Predictions, rundir.Prediction{Name: name, Unit: "1/s", Planned: &v, NotPredicted: true,
+				Note: "the model knows sends and what follows from them only"})
+		}
 	}
 	return out, expected, nil
 }

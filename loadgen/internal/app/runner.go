@@ -49,6 +49,7 @@ type runner struct {
 	reach  reached
 	hands  driver.Control
 	faults *injector // nil without faults
+	watch  *watch    // nil without faults, or with workers
 
 	calibration     *rundir.Calibration // nil = there was none
 	calibrationNote string
@@ -91,7 +92,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err != nil {
 		return r.early(ctx, err)
 	}
-	if !r.options.fleet.shared() && !r.options.brought.given() { // it measures this process, which drives nothing then; or needs the plan, which is to come
+	if !r.options.brought.given() { // it needs the plan, which is to come
 		r.calibrate(ctx)
 	}
 	r.env, err = openEnvironment(ctx, r.program, r.options, r.scenario)
@@ -323,7 +324,7 @@ func (r *runner) drive(ctx context.Context) (int, error) {
 // reads says whether a device follows a conversation: always if it is pushed, by the devices' own decision if it is hinted.
 func (r *runner) reads(device, conv int32) bool {
 	c, sc := &r.pop.Convs[conv], r.scenario
-	return !sc.Hinted(c.Mode, len(c.Members)) || behavior.Reads(sc.Seed, device, conv, c.ReadBy(sc.Devices.ReadingShare))
+	return !c.Hinted(sc.Delivery) || behavior.Reads(sc.Seed, device, conv, c.ReadBy(sc.Devices.ReadingShare))
 }
 
 func (r *runner) driverConfig() driver.Config {
@@ -332,7 +333,7 @@ func (r *runner) driverConfig() driver.Config {
 		Wire: protocol.NewGateway(r.env.wire), Population: r.pop, Arrivals: r.plan.Arrivals,
 		Targets: r.env.targets, Tokens: func(device int32) string { return r.tokens[r.pop.Devices[device].ID] },
 		Sink: r.sink(), Seed: sc.Seed, RunID: r.runID,
-		BodySize: r.plan.BodySize, Churn: r.plan.Churn, Device: deviceConfig(sc),
+		BodySize: r.plan.BodySize, Churn: r.plan.Churn, Fetches: r.plan.Fetches, Lists: r.plan.Lists, Device: deviceConfig(sc),
 		ConnectRate: float64(sc.Devices.ConnectRate),
 		Warmup:      sc.Phases.Warmup, Measure: sc.Phases.Measure, Tail: sc.Phases.Tail, Settle: sc.Phases.Settle,
 		LostAfter: r.lostAfter(),

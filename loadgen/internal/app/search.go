@@ -92,6 +92,12 @@ func (c *campaign) scaled(m float64) []string {
 	}
 	rate("group_rate", l.GroupRate)
 	rate("direct_rate", l.DirectRate)
+	if l.FetchRate > 0 {
+		rate("fetch_rate", l.FetchRate)
+	}
+	if l.ConvsRate > 0 {
+		rate("convs_rate", l.ConvsRate)
+	}
 	active("active_groups", l.ActiveGroups)
 	active("active_directs", l.ActiveDirects)
 	return set

@@ -48,11 +48,16 @@ type Config struct {
 	Rate      float64 // sends a second
 	Fanout    float64 // frames that are pushed a message, on average
 	BodyBytes int
+	// Start is when the measuring begins, for several processes that are to do it at the same time; 0 = as soon as all is ready.
+	Start clock.Time
 }
 
-// Run calibrates. It takes about three seconds, and ten at most. Errors: ctx's, or what kept the server or the devices from
-// working.
-func Run(ctx context.Context, cfg Config) (*rundir.Calibration, error) {
+// lateStart is how much later than Config.Start a process may begin: a fifth of the shortest part.
+const lateStart = 150 * time.Millisecond
+
+// Run calibrates. It takes about three seconds from Config.Start on, and ten at most. Errors: ctx's, what kept the server or the
+// devices from working, or that they were ready too late for Config.Start.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %v", limit))
 	defer cancel()
 	begun := time.Now()
@@ -66,7 +71,7 @@ func Run(ctx context.Context, cfg Config) (*rundir.Calibration, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &rundir.Calibration{Devices: devices, Fanout: min(int(cfg.Fanout+0.5), mostFanout)}
+	c := &Result{Calibration: rundir.Calibration{Devices: devices, Fanout: min(int(cfg.Fanout+0.5), mostFanout)}}
 	err = b.measure(ctx, first.URL, cfg, c)
 	b.group.Close()
 	debug.FreeOSMemory() // the run's memory is looked at
@@ -113,13 +118,22 @@ func people() *population.Population {
 	return p
 }
 
-func (b *bench) measure(ctx context.Context, url string, cfg Config, c *rundir.Calibration) error {
+func (b *bench) measure(ctx context.Context, url string, cfg Config, c *Result) error {
 	for i := range int32(devices) {
 		b.group.Start(i, url)
 	}
 	for b.count.Ready.Load() < devices {
 		if err := clock.Pause(ctx, time.Millisecond); err != nil {
 			return errors.Join(fmt.Errorf("%d of %d devices were ready: %w", b.count.Ready.Load(), devices, err), b.group.LastError())
+		}
+	}
+	if cfg.Start != 0 {
+		wait := cfg.Start.Sub(clock.Now())
+		if wait < -lateStart {
+			return fmt.Errorf("the others began %v before the devices here were ready", (-wait).Round(time.Millisecond))
+		}
+		if err := clock.Pause(ctx, wait); err != nil {
+			return err
 		}
 	}
 	alone, err := b.ceiling(ctx, 0)
@@ -190,7 +204,7 @@ func (b *bench) send(intended clock.Time) {
 }
 
 // floor sends at a rate, open loop as a run does, and looks at the latencies from the intended time.
-func (b *bench) floor(ctx context.Context, c *rundir.Calibration) error {
+func (b *bench) floor(ctx context.Context, c *Result) error {
 	if c.FloorRate <= 0 {
 		return nil
 	}
@@ -204,13 +218,7 @@ func (b *bench) floor(ctx context.Context, c *rundir.Calibration) error {
 	if err := clock.Pause(ctx, settleIn); err != nil {
 		return err
 	}
-	h := b.sink.heard()
-	c.FloorSends = h.TotalCount()
-	if c.FloorSends > 0 {
-		m := rundir.MetricOf(h)
-		c.FloorP50MS, c.FloorP99MS = m.P50, m.P99
-	}
-	return nil
+	return c.setFloor(b.sink.heard())
 }
 
 // tally is a Sink that counts, and gives back the place of a send that is done.

@@ -14,8 +14,8 @@ type Config struct {
 	Seed        uint64        // decides which
 	// ReadingShare of (device, conversation) pairs read hinted conversations at once; the others ignore hints there.
 	ReadingShare float64
-	// HintAbove is the group size above which the gateway hints instead of pushing; 0 = never. It only tells a pulled
-	// event from a repaired one.
+	// HintAbove is the group size above which the gateway hints instead of pushing, unless the group has a threshold of its
+	// own; 0 = never. It only tells a pulled event from a repaired one.
 	HintAbove int
 	// ReadReports is the share of (device, conversation) pairs whose user says how far he has read, ReadDebounce after
 	// the first message that he has not told of.

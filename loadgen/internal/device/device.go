@@ -17,6 +17,7 @@ import (
 
 	"imbench/loadgen/internal/behavior"
 	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
 )
@@ -46,6 +47,7 @@ type Device struct {
 	wait    time.Duration // what a drain frame asked for
 	reason  error         // why this side closed the session
 	taken   clock.Time    // the last event, on a wire without Sync
+	asks    *asks         // nil = it has asked nothing that the plan has beside sends
 
 	token string // that the latest attempt showed; of the goroutine that connects
 
@@ -96,14 +98,15 @@ func newDevice(g *Group, index int32) *Device {
 	for i, ci := range mine {
 		c := &g.pop.Convs[ci]
 		base := g.pop.Start(ci)
-		d.convs[i] = conv{cursor: base, acked: base, head: base, pull: g.pulled(c.Mode, len(c.Members))}
+		d.convs[i] = conv{cursor: base, acked: base, head: base, pull: g.pulled(c, c.Mode)}
 	}
 	return d
 }
 
 // pulled says whether a conversation's events come by hint and sync.
-func (g *Group) pulled(mode string, members int) bool {
-	return mode == "pull" || (g.cfg.HintAbove > 0 && members > g.cfg.HintAbove)
+func (g *Group) pulled(c *population.Conv, mode string) bool {
+	above := c.HintAbove(g.cfg.HintAbove)
+	return mode == "pull" || above > 0 && len(c.Members) > above
 }
 
 // slot finds a conversation of this device by its population index, -1 if it is none.
@@ -277,6 +280,7 @@ func (d *Device) ended(err *error) (served bool) {
 		d.dropRepair(c)
 		c.dropMark()
 	}
+	d.dropAsks()
 	if !d.g.can.Keys {
 		d.giveUp(func(s *send) bool { return s.at != 0 }, clock.Now())
 	}

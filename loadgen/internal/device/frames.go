@@ -38,6 +38,8 @@ func (d *Device) on(f *protocol.Frame) {
 		d.listed(f, now)
 	case protocol.KindRead:
 		d.marked(f, now)
+	case protocol.KindFetched:
+		d.fetched(f, now)
 	case protocol.KindPing:
 		d.frame(sample.Down, sample.FPing, f.Bytes, now, 0)
 		d.frame(sample.Up, sample.FPing, f.Bytes, now, 0)
@@ -88,8 +90,12 @@ func (d *Device) list(after string) {
 	d.write(&protocol.Request{Op: protocol.OpList, AfterID: after, Limit: protocol.MaxPage}, sample.FConvs, 0)
 }
 
-// listed compares a page of the conversation list with what this device has.
+// listed compares a page of the conversation list with what this device has, when a session begins.
 func (d *Device) listed(f *protocol.Frame, now clock.Time) {
+	if f.ID != 0 {
+		d.listedAsk(f, now)
+		return
+	}
 	d.frame(sample.Down, sample.FConvs, f.Bytes, now, 0)
 	if d.state != listing {
 		return
@@ -127,7 +133,7 @@ func (d *Device) becomeReady(now clock.Time) {
 // compare takes what the gateway says of one conversation: it is followed if this device is behind.
 func (d *Device) compare(slot int, s *protocol.Standing, now clock.Time) {
 	c := &d.convs[slot]
-	c.pull = d.g.pulled(s.Mode, len(d.g.pop.Convs[d.convIndex(slot)].Members))
+	c.pull = d.g.pulled(&d.g.pop.Convs[d.convIndex(slot)], s.Mode)
 	if s.Delivered < c.told && c.epoch == s.Epoch { // another epoch counts anew
 		d.wentBack(slot, s.Delivered, c.told, now)
 	}
@@ -159,7 +165,13 @@ func (d *Device) refused(f *protocol.Frame, now clock.Time) {
 		msg = d.syncRefused(f, now)
 	case protocol.OpRead:
 		msg = d.markRefused(f, now)
+	case protocol.OpFetch:
+		msg = d.askRefused(sample.OpFetch, f, now)
 	case protocol.OpList, protocol.OpSubscribe, protocol.OpHello:
+		if f.Re == protocol.OpList && f.ID != 0 {
+			msg = d.askRefused(sample.OpList, f, now)
+			break
+		}
 		d.reason = fmt.Errorf("the gateway refused %s: %s %s", f.Re, f.Code, f.Message)
 		d.conn.Close(1000) // the session is of no use; the next one is tried after a pause
 	}

@@ -103,6 +103,7 @@ func (d *Device) resume(now clock.Time) {
 		}
 	}
 	d.begin(now)
+	d.resumeAsks(now)
 }
 
 // sent is the reply to a send.
@@ -199,4 +200,5 @@ func (d *Device) censor(now clock.Time) {
 		d.finish(0, sample.Send{Done: now, Code: CodeDisconnected, Censored: true})
 	}
 	d.queue = nil
+	d.censorAsks(now)
 }

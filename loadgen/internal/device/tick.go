@@ -43,6 +43,7 @@ func (d *Device) tick(now clock.Time) {
 	}
 	if d.state == ready {
 		d.tickSends(now)
+		d.tickAsks(now)
 	}
 	for slot := range d.convs {
 		d.tickConv(slot, now)
@@ -106,6 +107,11 @@ func (d *Device) next() (at clock.Time) {
 			earlier(s.again)
 		}
 	}
+	if d.asks != nil {
+		for i := range d.asks.list {
+			earlier(d.asks.list[i].due(d))
+		}
+	}
 	for i := range d.convs {
 		c := &d.convs[i]
 		if c.asked != nil {
@@ -142,6 +148,9 @@ func (d *Device) lacks(say bool) string {
 	}
 	if n := len(d.flight) + len(d.queue); n > 0 {
 		return why("%d sends without an outcome", n)
+	}
+	if n := d.asks.waiting(); n > 0 {
+		return why("%d requests without an answer", n)
 	}
 	if !d.g.can.Sync {
 		if clock.Now().Sub(d.taken) < quiet {

@@ -48,6 +48,10 @@ func (c *Counters) Snapshot() Snapshot {
 	return s
 }
 
+// Due is how many arrivals were due until now, or until the load was stopped, and when that was: those whose intended time is not
+// later.
+func (c *Counters) Due() (n int64, until clock.Time) { return c.due.Load().countUntil() }
+
 // Totals returns how many sends were due and how many had been started so far.
 func (c *Counters) Totals() (offered, started int64) {
 	return c.due.Load().count(), c.device.Started.Load()
@@ -79,8 +83,13 @@ func (d *due) read() {
 
 // count is how many arrivals were due until now, or until the load was stopped.
 func (d *due) count() int64 {
+	n, _ := d.countUntil()
+	return n
+}
+
+func (d *due) countUntil() (n int64, until clock.Time) {
 	if d == nil {
-		return 0
+		return 0, clock.Now()
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +100,7 @@ func (d *due) count() int64 {
 	for ; d.next != 0 && d.next <= now; d.n++ {
 		d.read()
 	}
-	return d.n
+	return d.n, now
 }
 
 // stop ends the load: later arrivals are not due.

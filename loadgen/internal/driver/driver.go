@@ -42,6 +42,8 @@ type Config struct {
 	Population *population.Population
 	Arrivals   func() population.Arrivals // the plan from its beginning, the same each time
 	Churn      func() population.Arrivals // whose device leaves and comes back when, from the load's beginning; nil = nobody does
+	Fetches    func() population.Arrivals // who asks for an event when; nil = nobody does
+	Lists      func() population.Arrivals // who asks for the list of conversations; likewise
 	Targets    []string                   // http(s):// or ws(s)://; the i-th connected device begins at target i mod n
 	Tokens     func(device int32) string  // bearer tokens
 	// Renew, if given, gets another token for a device whose token was refused; see device.GroupConfig.
@@ -77,6 +79,9 @@ type Config struct {
 	// it is over. It is given the heads of all conversations as they are known here, waits for the other parts, and returns
 	// the largest of each; all devices must reach those.
 	Agree func(ctx context.Context, heads []int64) ([]int64, error)
+	// Leave, if given, is asked when the devices have settled, or had the time for it, before they are taken down. It waits for
+	// the other parts.
+	Leave func(ctx context.Context) error
 }
 
 // Control reaches the devices of a run. The zero value is ready; before the run has devices, and after its end, it does

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -109,8 +110,8 @@ func (r *runner) phases(ctx context.Context) error {
 		defer close(paced)
 		pacer.Run(loaded, plan(), start, r.cfg.Sleeper, r.arrive)
 	}()
-	churned := r.churn(loaded, start)
-	defer func() { stopLoad(); due.stop(); <-paced; <-churned }()
+	beside := r.beside(loaded, start)
+	defer func() { stopLoad(); due.stop(); <-paced; beside.Wait() }()
 
 	r.enter(Warmup)
 	// Measure is announced a little ahead, so that whoever is told is ready for the window's first arrival.
@@ -128,26 +129,26 @@ func (r *runner) phases(ctx context.Context) error {
 		return err
 	}
 	<-paced
+	beside.Wait()
 	r.enter(Settle)
 	return r.settle(ctx)
 }
 
-// churn lets devices leave and come back while the load lasts; the channel closes when it is over.
-func (r *runner) churn(ctx context.Context, start clock.Time) <-chan struct{} {
-	over := make(chan struct{})
-	var plan population.Arrivals
-	if r.cfg.Churn != nil {
-		plan = r.cfg.Churn()
+// beside starts what devices do besides sending, as long as the load lasts: they leave and come back, and ask for things.
+func (r *runner) beside(ctx context.Context, start clock.Time) *sync.WaitGroup {
+	var all sync.WaitGroup
+	run := func(of func() population.Arrivals, s pacer.Sleeper, do func(a *population.Arrival, intended clock.Time)) {
+		if of == nil {
+			return
+		}
+		if plan := of(); plan != nil {
+			all.Go(func() { pacer.Run(ctx, plan, start, s, do) })
+		}
 	}
-	if plan == nil {
-		close(over)
-		return over
-	}
-	go func() {
-		defer close(over)
-		pacer.Run(ctx, plan, start, pacer.Timers{}, func(a *population.Arrival, _ clock.Time) { r.group.Leave(a.Device) })
-	}()
-	return over
+	run(r.cfg.Churn, pacer.Timers{}, func(a *population.Arrival, _ clock.Time) { r.group.Leave(a.Device) })
+	run(r.cfg.Fetches, r.cfg.Sleeper, r.group.Fetch) // their latencies count from the intended time: an exact sleeper
+	run(r.cfg.Lists, r.cfg.Sleeper, r.group.List)
+	return &all
 }
 
 func (r *runner) enter(p Phase) {
@@ -277,6 +278,9 @@ func (r *runner) settle(ctx context.Context) error {
 	}
 	r.result.UnsettledDevices, r.result.Unsettled = r.group.Unsettled(20)
 	r.result.Settled = r.result.UnsettledDevices == 0
+	if r.cfg.Leave != nil && err == nil && ctx.Err() == nil {
+		err = r.cfg.Leave(ctx)
+	}
 	return err
 }
 

@@ -4,7 +4,10 @@
 // One process is the coordinator. Workers offer themselves when they hear a coordinator call; it takes as many as it
 // wants, gives each its job, and lets them pass two gates together: devices begin to connect when all are ready, and the load
 // begins at one moment of one clock when the devices of all are connected. While the load runs, workers say once a second
-// what they counted; before they have settled they agree on what was committed; at the end each hands over its ledger.
+// what they counted; before they have settled they agree on what was committed, and none takes its devices down before all
+// have settled; at the end each hands over its ledger.
+//
+// Orders: at any time from Gather on the coordinator can have all workers do something at once, and has their answers (Ask).
 //
 // Losses: the coordinator asks each worker twice a second how it goes. Who does not answer for four seconds, or has ended,
 // is lost, and the run with it: the others are stopped, and the error names who was lost. A worker that is not asked for
@@ -19,7 +22,7 @@
 // Nothing is encrypted beyond what the server's URL asks for (tls://…), and jobs hold the tokens of devices: between machines
 // use a server with TLS and a password.
 //
-// A Fleet's Run and Close belong to one goroutine, Snapshot and Members may be called from any; a Session's methods likewise
+// A Fleet's Run and Close belong to one goroutine, Snapshot, Members and Ask may be called from any; a Session's methods likewise
 // belong to the goroutine that works, but for Phase, which any may call.
 package fleet
 
@@ -51,6 +54,10 @@ const (
 	kindConnect   = "connect"
 	kindStart     = "start"
 	kindHeads     = "heads"
+	kindSettled   = "settled"
+	kindLeave     = "leave"
+	kindOrder     = "order"
+	kindAnswer    = "answer"
 	kindStop      = "stop"
 	kindRelease   = "release"
 	kindReady     = "ready"
@@ -64,10 +71,13 @@ const (
 func offerSubject(run string) string  { return root + "." + run + ".offer" }
 func upSubject(run, id string) string { return root + "." + run + ".up." + id }
 func downSubject(id string) string    { return root + ".worker." + id + ".down" }
-func beatSubject(id string) string    { return root + ".worker." + id + ".beat" }
+func answerSubject(run, id string) string {
+	return root + "." + run + ".answer." + id
+}
+func beatSubject(id string) string { return root + ".worker." + id + ".beat" }
 
 // version of what is said between coordinator and workers.
-const version = 1
+const version = 2
 
 // ErrCoordinatorGone: nobody has asked this worker how it goes for too long, or the NATS server is gone.
 var ErrCoordinatorGone = errors.New("the coordinator is gone")

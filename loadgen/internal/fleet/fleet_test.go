@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,12 +47,17 @@ func quiet(string, ...any) {}
 // serve runs a worker until the test is over or it ends by itself; the channel has what Serve returned.
 func serve(t *testing.T, url string, work Work) <-chan error {
 	t.Helper()
+	return serveObeying(t, url, nil, work)
+}
+
+func serveObeying(t *testing.T, url string, obey Obey, work Work) <-chan error {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ended <- Serve(ctx, WorkerConfig{URL: url, Say: quiet, Member: Member{Host: rundir.Host{Name: "here"}}}, work)
+		ended <- Serve(ctx, WorkerConfig{URL: url, Say: quiet, Obey: obey, Member: Member{Host: rundir.Host{Name: "here"}}}, work)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return ended
@@ -69,6 +76,7 @@ func gather(t *testing.T, url, run string, workers int) *Fleet {
 // log is a Sink that keeps what it is told.
 type log struct {
 	mu      sync.Mutex
+	settled func()
 	phases  []driver.Phase
 	begun   bool
 	parts   map[string]string // all bodies of a worker
@@ -81,7 +89,12 @@ func newLog() *log {
 	return &log{parts: map[string]string{}, ledgers: map[string][]byte{}, results: map[string]string{}}
 }
 
-func (l *log) Starting()                          { l.begun = true }
+func (l *log) Starting() { l.begun = true }
+func (l *log) Settled() {
+	if l.settled != nil {
+		l.settled()
+	}
+}
 func (l *log) Phase(p driver.Phase, _ clock.Time) { l.phases = append(l.phases, p) }
 func (l *log) Second(_ clock.Time, ps []Part) error {
 	for _, p := range ps {
@@ -133,6 +146,9 @@ func whole(load context.Context, job []byte, s *Session) error {
 	}
 	all, err := s.Agree(heads)
 	if err != nil {
+		return err
+	}
+	if err := s.Settled(); err != nil {
 		return err
 	}
 	s.Phase(driver.Close, 3)
@@ -280,7 +296,7 @@ func TestCoordinatorIsGone(t *testing.T) {
 // TestSilence: a load goes on while it is asked how it goes, and has ended five seconds after the last question.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(nil, "")
+		s := newSession(nil, "", "")
 		go s.watch()
 		for range 3 * goneAfter / beatEvery {
 			time.Sleep(beatEvery)
@@ -363,5 +379,85 @@ func TestMessageThatIsTooLong(t *testing.T) {
 	}
 	if err := r.piece("other", []byte("y"), false); err != nil || got != "otherxy" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestOrders: an order comes to all workers whole, from many at once, before their job, within it and from the sink; the answers
+// are in the order of Members; what a worker makes of one is told with its name; and who has settled waits for the other.
+func TestOrders(t *testing.T) { // not beside the others: a worker that has no processor for four seconds counts as lost
+	url := natsServer(t)
+	var settled atomic.Int32
+	for _, name := range []string{"x", "y"} {
+		obey := func(_ context.Context, order []byte) ([]byte, error) {
+			if string(order) == "refuse" && name == "y" {
+				return nil, errors.New("not this")
+			}
+			return append([]byte(fmt.Sprint(settled.Load())), order...), nil
+		}
+		serveObeying(t, url, obey, func(load context.Context, job []byte, s *Session) error {
+			if _, err := s.Ready(); err != nil {
+				return err
+			}
+			if _, err := s.Connected(); err != nil {
+				return err
+			}
+			settled.Add(1)
+			if err := s.Settled(); err != nil {
+				return err
+			}
+			if settled.Load() != 2 {
+				return errors.New("it left before the other had settled")
+			}
+			return s.Result(job)
+		})
+	}
+	f := gather(t, url, "r", 2)
+	answers, err := f.Ask(t.Context(), append([]byte("a"), bulk...), append([]byte("b"), bulk...))
+	if err != nil || len(answers) != 2 || !bytes.Equal(answers[0], append([]byte("0a"), bulk...)) || !bytes.Equal(answers[1], append([]byte("0b"), bulk...)) {
+		t.Fatalf("%v, answers of %d bytes", err, len(answers))
+	}
+	if _, err := f.Ask(t.Context(), []byte("refuse")); err == nil || !regexp.MustCompile("^worker-[12]: not this$").MatchString(err.Error()) {
+		t.Error(err)
+	}
+	l := newLog()
+	l.settled = func() {
+		if answers, err := f.Ask(t.Context(), []byte("s")); err != nil || string(answers[0]) != "2s" || string(answers[1]) != "2s" {
+			t.Errorf("%v, %q", err, answers)
+		}
+	}
+	var asking sync.WaitGroup
+	for i := range 4 {
+		asking.Go(func() {
+			want := strings.Repeat(fmt.Sprint(i), 100_000)
+			for range 3 {
+				if answers, err := f.Ask(t.Context(), []byte(want)); err != nil || string(answers[0][1:]) != want || string(answers[1][1:]) != want {
+					t.Errorf("%d: %v, answers of %d bytes", i, err, len(answers))
+					return
+				}
+			}
+		})
+	}
+	err = f.Run(t.Context(), [][]byte{[]byte("a"), []byte("b")}, l)
+	asking.Wait()
+	if err != nil || len(l.results) != 2 {
+		t.Errorf("%v, %v", err, l.results)
+	}
+}
+
+// TestOrderToALostWorker: it does not wait for ever.
+func TestOrderToALostWorker(t *testing.T) {
+	t.Parallel()
+	url := natsServer(t)
+	deaf(t, url, window+2)
+	f := gather(t, url, "r", 1)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("too long"))
+	defer cancel()
+	if _, err := f.Ask(ctx, []byte("x")); err == nil || err.Error() != "worker-1: too long" {
+		t.Error(err)
+	}
+	f.lose(f.members[0], "it is deaf")
+	var lost *LostError
+	if _, err := f.Ask(t.Context(), []byte("x")); !errors.As(err, &lost) {
+		t.Error(err)
 	}
 }

@@ -38,6 +38,7 @@ type Fleet struct {
 	children []*child
 	exits    chan *child
 	broken   chan error // the connection to the server
+	orders   pending
 
 	stop  context.CancelFunc // of the beats
 	beats sync.WaitGroup
@@ -52,6 +53,10 @@ type member struct {
 	status driver.Snapshot
 	heard  time.Time
 	gone   bool // reported as lost
+
+	sending sync.Mutex      // one message to it at a time
+	there   context.Context // until it is lost, which is the cause, or the fleet is closed
+	leave   context.CancelCauseFunc
 }
 
 // Gather finds the workers. Close must be called with what it returns, also beside an error.
@@ -85,6 +90,9 @@ func Gather(ctx context.Context, cfg Config) (*Fleet, error) {
 		}
 	}
 	if err := f.find(ctx); err != nil {
+		return f, err
+	}
+	if err := f.hearAnswers(); err != nil {
 		return f, err
 	}
 	beats, stop := context.WithCancel(context.Background())
@@ -172,6 +180,7 @@ func (f *Fleet) take(ctx context.Context, b []byte) error {
 		return nil
 	}
 	m := &member{Member: o.Member}
+	m.there, m.leave = context.WithCancelCause(context.Background())
 	m.Name = fmt.Sprintf("worker-%d", len(f.members)+1)
 	if ok, err := f.ask(ctx, m); err != nil || !ok {
 		return ctx.Err() // it has gone again, or works for another run
@@ -292,9 +301,12 @@ func (f *Fleet) Close() {
 	if f.nc != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		for _, m := range f.members {
-			_ = send(ctx, f.nc, downSubject(m.ID), kindRelease, nil) // one that is lost does not hear it
+			_ = m.send(ctx, f.nc, kindRelease, nil) // one that is lost does not hear it
 		}
 		cancel()
+	}
+	for _, m := range f.members {
+		m.leave(nil)
 	}
 	for _, c := range f.children {
 		c.end()

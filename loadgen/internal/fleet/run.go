@@ -22,6 +22,8 @@ import (
 type Sink interface {
 	// Starting is told that all devices are connected, before the first send.
 	Starting()
+	// Settled is told that the devices of all have settled, or had the time for it, before any is taken down.
+	Settled()
 	// Phase is told each phase as the first worker enters it; those after settling, when the last does.
 	Phase(p driver.Phase, at clock.Time)
 	// Second has what the workers counted in the second that ended at end. An error ends the run.
@@ -62,7 +64,7 @@ type worker struct {
 	*member
 	index   int
 	out     chan message
-	stage   string // the last of ready, connected, heads, result
+	stage   string // the last of ready, connected, heads, settled
 	phase   int
 	done    bool
 	mu      sync.Mutex
@@ -117,7 +119,7 @@ func (f *Fleet) Run(ctx context.Context, jobs [][]byte, sink Sink) error {
 // sends brings a worker what it is to hear, in order.
 func (r *run) sends(ctx context.Context, w *worker) {
 	for m := range w.out {
-		if err := send(ctx, r.f.nc, downSubject(w.ID), m.kind, m.body); err != nil && ctx.Err() == nil {
+		if err := w.send(ctx, r.f.nc, m.kind, m.body); err != nil && ctx.Err() == nil {
 			r.f.lose(w.member, fmt.Sprintf("it did not take the message %s: %v", m.kind, err))
 		}
 	}
@@ -129,6 +131,7 @@ func (f *Fleet) lose(m *member, why string) {
 	defer m.mu.Unlock()
 	if !m.gone {
 		m.gone = true
+		m.leave(&LostError{m.Member, why})
 		f.lost <- &LostError{m.Member, why}
 	}
 }
@@ -273,6 +276,11 @@ func (r *run) take(e event) error {
 		return r.seconds.add(int64(binary.BigEndian.Uint64(e.body)), piece{w.index, e.body[8:]}, r.second)
 	case kindHeads:
 		return r.agree(w, e.body)
+	case kindSettled:
+		if r.all(w, e.kind) {
+			r.sink.Settled()
+			r.tell(kindLeave, nil)
+		}
 	case kindResult:
 		w.done = true
 		return errors.Join(r.sink.Result(w.Member, e.body), r.seconds.gone(w.index, r.second))

@@ -23,6 +23,7 @@ type WorkerConfig struct {
 	URL    string
 	Once   bool   // end after one run
 	Member Member // Revision and Host; the rest is filled in
+	Obey   Obey   // nil = every order is refused
 	Say    func(format string, args ...any)
 }
 
@@ -35,17 +36,20 @@ type Work func(load context.Context, job []byte, s *Session) error
 
 // Session is a worker's side of a run.
 type Session struct {
-	nc    *nats.Conn
-	up    string
-	alive context.Context // until the coordinator is gone or the run is over
-	end   context.CancelCauseFunc
-	load  context.Context // within alive, until the load is to end
-	stop  context.CancelCauseFunc
+	nc      *nats.Conn
+	up      string
+	answers string
+	alive   context.Context // until the coordinator is gone or the run is over
+	end     context.CancelCauseFunc
+	load    context.Context // within alive, until the load is to end
+	stop    context.CancelCauseFunc
 
 	jobs    chan []byte
 	connect chan []byte
 	start   chan []byte
 	heads   chan []byte
+	leave   chan []byte
+	orders  chan []byte
 	release chan struct{}
 	once    sync.Once // closes release
 
@@ -134,7 +138,7 @@ func (w *serving) beat(m *nats.Msg) {
 	w.mu.Lock()
 	if w.run == "" {
 		w.run = q.Run
-		w.session = newSession(w.nc, upSubject(q.Run, w.me.ID))
+		w.session = newSession(w.nc, q.Run, w.me.ID)
 		w.begun <- w.session
 	}
 	if w.run != q.Run {
@@ -176,6 +180,17 @@ func (w *serving) hear(kind string, body []byte) error {
 		return put(s.start, body)
 	case kindHeads:
 		return put(s.heads, body)
+	case kindLeave:
+		return put(s.leave, body)
+	case kindOrder:
+		if len(body) < numberBytes {
+			return errors.New("an order without its number")
+		}
+		select {
+		case s.orders <- body:
+		default:
+			return fmt.Errorf("more than %d orders wait", maxOrders)
+		}
 	case kindStop:
 		s.stop(errStopped)
 	case kindRelease:
@@ -196,8 +211,8 @@ func put(c chan []byte, b []byte) error {
 	}
 }
 
-func newSession(nc *nats.Conn, up string) *Session {
-	s := &Session{nc: nc, up: up, jobs: make(chan []byte, 1), connect: make(chan []byte, 1), start: make(chan []byte, 1),
+func newSession(nc *nats.Conn, run, id string) *Session {
+	s := &Session{nc: nc, up: upSubject(run, id), answers: answerSubject(run, id), leave: make(chan []byte, 1), orders: make(chan []byte, maxOrders), jobs: make(chan []byte, 1), connect: make(chan []byte, 1), start: make(chan []byte, 1),
 		heads: make(chan []byte, 1), release: make(chan struct{}), told: outbox{list: make(chan message, 16)}, asked: time.Now()}
 	s.alive, s.end = context.WithCancelCause(context.Background())
 	s.load, s.stop = context.WithCancelCause(s.alive)
@@ -218,9 +233,14 @@ func (w *serving) serve(ctx context.Context, s *Session) error {
 		}
 		s.stop(context.Cause(ctx))
 	})()
-	watched := make(chan struct{})
-	go func() { defer close(watched); s.watch() }()
-	defer func() { s.end(nil); <-watched }()
+	obey := w.cfg.Obey
+	if obey == nil {
+		obey = func(context.Context, []byte) ([]byte, error) { return nil, errors.New("this worker takes no orders") }
+	}
+	var beside sync.WaitGroup
+	beside.Go(s.watch)
+	beside.Go(func() { s.obeys(obey) })
+	defer func() { s.end(nil); beside.Wait() }()
 	select {
 	case job := <-s.jobs:
 		s.told.begin(s.tell)
@@ -331,6 +351,13 @@ func (s *Session) Agree(heads []int64) ([]int64, error) {
 	var all []int64
 	err = gob.NewDecoder(bytes.NewReader(b)).Decode(&all)
 	return all, err
+}
+
+// Settled says that this worker's devices have settled, or had the time for it, and waits until all have: they may be taken
+// down then.
+func (s *Session) Settled() error {
+	_, err := s.gate(kindSettled, nil, s.leave)
+	return err
 }
 
 // Phase tells that a phase began, at a time of the coordinator's clock. It does not wait.

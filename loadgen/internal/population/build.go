@@ -39,9 +39,14 @@ func (p *Population) addGroups(s *scenario.Scenario, seed uint64) {
 	label, number := "groups", 0
 	for i, k := range s.GroupKinds() {
 		src := newSource(seed, label)
+		var own *Thresholds
+		if k.HintAbove != nil || k.OpenOnlyAbove != nil {
+			own = &Thresholds{k.HintAbove, k.OpenOnlyAbove}
+		}
 		for _, members := range regularGroups(&src, s.Population.Users, k.Size, k.Count) {
 			number++
 			c := p.addConv("g", number, "group", string(k.Mode), members)
+			p.Convs[c].Own = own
 			if *k.ReadingShare != s.Devices.ReadingShare {
 				p.Convs[c].Reading = k.ReadingShare
 			}
@@ -187,6 +192,9 @@ func Digest(p *Population) string {
 	}
 	for _, c := range p.Convs {
 		fmt.Fprintf(h, "%s %s %d ", c.Kind, c.Mode, len(c.Members))
+		if c.Own != nil { // the digests of others stay what they were
+			fmt.Fprintf(h, "hint above %d, open only above %d ", c.HintAbove(-1), c.OpenOnlyAbove(-1))
+		}
 		put(c.Members...)
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -6,6 +6,7 @@ import (
 
 	"imbench/loadgen/internal/behavior"
 	"imbench/model/capacity"
+	"imbench/reports/rundir"
 	"imbench/server/wire"
 )
 
@@ -58,7 +59,14 @@ func (p *Plan) Expect(ridBytes int, timing Timing) Expected {
 		f.message(a)
 	}
 	f.settle(never)
-	return f.result(total)
+	e := f.result(total)
+	for figure, stream := range map[string]Arrivals{rundir.FetchRate: p.Fetches(), rundir.ConvsRate: p.Lists()} {
+		if stream != nil {
+			n, _ := p.Asked(stream)
+			e.Figures[figure] = float64(n) / p.s.Phases.Measure.Seconds()
+		}
+	}
+	return e
 }
 
 // forecast is a walk through the plan.
@@ -118,7 +126,7 @@ func (f *forecast) talk(conv int32, now time.Duration) *talk {
 	t := f.live[conv]
 	if t == nil {
 		c := &f.plan.pop.Convs[conv]
-		t = &talk{conv: conv, swept: !f.plan.s.Hinted(c.Mode, len(c.Members))}
+		t = &talk{conv: conv, swept: !c.Hinted(f.plan.s.Delivery)}
 		for _, d := range f.plan.pop.connected(nil, conv) {
 			t.pairs = append(t.pairs, newPair(d, t.swept || behavior.Reads(f.plan.seed, d, conv, c.ReadBy(f.plan.s.Devices.ReadingShare))))
 		}
@@ -181,7 +189,8 @@ func (f *forecast) announce(t *talk, p *pair, item entry) {
 	if p.reads && f.counts(item.at) {
 		f.count.hinted++
 	}
-	if above := f.plan.s.Delivery.OpenOnlyAbove; above > 0 && len(f.plan.pop.Convs[t.conv].Members) > above && !p.reads {
+	c := &f.plan.pop.Convs[t.conv]
+	if above := c.OpenOnlyAbove(f.plan.s.Delivery.OpenOnlyAbove); above > 0 && len(c.Members) > above && !p.reads {
 		return // only those who read have it open
 	}
 	f.each(t, p, item, (*forecast).hold)

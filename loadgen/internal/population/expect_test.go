@@ -143,9 +143,18 @@ func (b *brute) down(name string, at time.Duration, f wire.Frame) {
 func (b *brute) pair(conv, device int32, log []message, offset time.Duration) {
 	s := b.plan.s
 	members := len(b.plan.pop.Convs[conv].Members)
-	hinted := b.plan.pop.Convs[conv].Mode == "pull" || (s.Delivery.HintAbove > 0 && members > s.Delivery.HintAbove)
+	hintAbove, openOnly := s.Delivery.HintAbove, s.Delivery.OpenOnlyAbove
+	if own := b.plan.pop.Convs[conv].Own; own != nil {
+		if own.HintAbove != nil {
+			hintAbove = *own.HintAbove
+		}
+		if own.OpenOnlyAbove != nil {
+			openOnly = *own.OpenOnlyAbove
+		}
+	}
+	hinted := b.plan.pop.Convs[conv].Mode == "pull" || (hintAbove > 0 && members > hintAbove)
 	reads := behavior.Reads(b.plan.seed, device, conv, b.plan.pop.Convs[conv].ReadBy(s.Devices.ReadingShare))
-	told := s.Delivery.OpenOnlyAbove == 0 || members <= s.Delivery.OpenOnlyAbove || reads
+	told := openOnly == 0 || members <= openOnly || reads
 
 	ackAt, pullAt, syncAt, quiet := never, never, never, time.Duration(0)
 	var unacked, missing []message

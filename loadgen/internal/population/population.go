@@ -6,7 +6,11 @@
 // What yields arrivals belongs to one goroutine.
 package population
 
-import "time"
+import (
+	"time"
+
+	"imbench/loadgen/internal/scenario"
+)
 
 // Population is who exists. Indices into its slices are int32 everywhere else.
 type Population struct {
@@ -51,6 +55,32 @@ type Conv struct {
 	Head    int64 // of a population that was brought
 	// Reading is the share of devices that answer a hint of it with a sync; nil = as devices do elsewhere.
 	Reading *float64
+	// Own are thresholds that are set on this conversation; nil = it has none, and the gateway's hold.
+	Own *Thresholds
+}
+
+// Thresholds of a conversation, in members; nil = as the gateway says, 0 = never. All groups of a kind share them.
+type Thresholds struct{ HintAbove, OpenOnlyAbove *int }
+
+// HintAbove is the size above which the conversation is hinted at; elsewhere is what holds for those without a threshold.
+func (c *Conv) HintAbove(elsewhere int) int {
+	if c.Own != nil && c.Own.HintAbove != nil {
+		return *c.Own.HintAbove
+	}
+	return elsewhere
+}
+
+// OpenOnlyAbove is the size above which hints of it go only to devices that have it open; elsewhere as in HintAbove.
+func (c *Conv) OpenOnlyAbove(elsewhere int) int {
+	if c.Own != nil && c.Own.OpenOnlyAbove != nil {
+		return *c.Own.OpenOnlyAbove
+	}
+	return elsewhere
+}
+
+// Hinted says whether the conversation is announced by hints rather than pushes.
+func (c *Conv) Hinted(d scenario.Delivery) bool {
+	return scenario.Hinted(scenario.Mode(c.Mode), len(c.Members), c.HintAbove(d.HintAbove))
 }
 
 // ReadBy is the share of devices that answer a hint of the conversation with a sync; elsewhere is what holds for those
@@ -69,6 +99,8 @@ type Arrival struct {
 	Conv   int32
 	Device int32
 	CMID   string // UUID text, from the seed
+	// Draw, from 0 to 1, decides what only the run knows: which event a fetch asks for.
+	Draw float64
 }
 
 // Arrivals yields the plan in order of At; ok=false at its end. It holds only the active set in memory.

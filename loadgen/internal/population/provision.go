@@ -80,9 +80,15 @@ func writePopulation(w io.Writer, p *Population, owner string, lease time.Durati
 		Kind    string   `json:"kind"`
 		Mode    string   `json:"mode"`
 		Members []string `json:"members"`
+
+		HintAbove     *int `json:"hint_above,omitempty"`
+		OpenOnlyAbove *int `json:"open_only_above,omitempty"`
 	}
 	for i := range p.Convs {
 		c := conv{Conv: p.Convs[i].ID, Kind: p.Convs[i].Kind, Mode: p.Convs[i].Mode}
+		if own := p.Convs[i].Own; own != nil {
+			c.HintAbove, c.OpenOnlyAbove = own.HintAbove, own.OpenOnlyAbove
+		}
 		for _, m := range p.Convs[i].Members {
 			c.Members = append(c.Members, p.Users[m].ID)
 		}

@@ -21,7 +21,8 @@ func drawShape(t *rapid.T, s *scenario.Scenario) {
 		s.Population.Groups = append(s.Population.Groups, scenario.GroupKind{Count: rapid.IntRange(1, 3).Draw(t, "count"),
 			Size:         rapid.IntRange(2, min(20, s.Population.Users)).Draw(t, "size"),
 			Mode:         rapid.SampledFrom([]scenario.Mode{"", scenario.Push, scenario.Pull}).Draw(t, "kind's mode"),
-			ReadingShare: share("kind's reading share")})
+			ReadingShare: share("kind's reading share"), HintAbove: rapid.SampledFrom([]*int{nil, new(0), new(4)}).Draw(t, "kind's hint above"),
+			OpenOnlyAbove: rapid.SampledFrom([]*int{nil, new(0), new(1000)}).Draw(t, "kind's open only above")})
 	}
 	s.Load.Stages = drawStages(t)
 	for range rapid.IntRange(0, 2).Draw(t, "body kinds") {

@@ -79,7 +79,8 @@ func (t *tally) clone() tally {
 }
 
 func (c *sendCounts) opFailed(o sample.Op) {
-	name := [...]string{sample.OpSync: "sync ", sample.OpConnect: "connect ", sample.OpAck: "ack ", sample.OpReconnect: "reconnect ", sample.OpRead: "read "}
+	name := [...]string{sample.OpSync: "sync ", sample.OpConnect: "connect ", sample.OpAck: "ack ", sample.OpReconnect: "reconnect ", sample.OpRead: "read ",
+		sample.OpFetch: "fetch ", sample.OpList: "convs "}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if int(o.Kind) < len(name) {

@@ -6,7 +6,7 @@
 // belong to one owner: Finish after Run has returned.
 //
 // Memory is bounded by the number of shards: a shard holds one histogram a metric (10 of 180 kB), so 8 shards with the
-// interval, the total and a spare take 18 MB, however long the run and however many the devices. Codes that counters
+// interval, the total and a spare take 22 MB, however long the run and however many the devices. Codes that counters
 // are kept by (errors, close codes) are at most 64 distinct ones; further ones are counted as "other".
 //
 // What counts for the measured window is decided by the intended time of the message that a sample belongs to

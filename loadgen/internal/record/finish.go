@@ -35,8 +35,8 @@ func (r *Recorder) result() Result {
 		x := rundir.MetricOf(r.now.total[m])
 		side := r.now.side[m]
 		x.Negative, x.OverRange, x.Censored = side.negative, side.overRange, side.censored
-		if (m == mReconnect || m == mRead) && x.Count == 0 {
-			continue // nobody lost a connection, or was to tell what he has read: that is no missing figure
+		if rundir.Occasional(tags[m]) && x.Count == 0 {
+			continue
 		}
 		res.Metrics[tags[m]] = x
 		if m != mLate {
@@ -100,6 +100,11 @@ func (r *Recorder) measured(res Result) (m map[string]float64, effectiveAck floa
 	}
 	m[capacity.DownFrames], m[capacity.DownBytes] = rate(frames), rate(bytes)
 	m[capacity.PushBytes] = rate(down[sample.FEvent].bytes.Load())
+	for figure, tag := range map[string]string{rundir.FetchRate: rundir.Fetch, rundir.ConvsRate: rundir.Convs} {
+		if x, asked := res.Metrics[tag]; asked {
+			m[figure] = rate(x.Count - x.Censored)
+		}
+	}
 	if res.Done > 0 {
 		m[capacity.Deliveries] = float64(down[sample.FEvent].frames.Load()) / float64(res.Done)
 	}

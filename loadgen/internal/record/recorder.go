@@ -25,12 +25,14 @@ const (
 	mConnect
 	mReconnect
 	mRead
+	mFetch
+	mConvs
 	mLate
 	numMetrics
 )
 
 var tags = [numMetrics]string{rundir.SendIntended, rundir.SendService, rundir.Deliver, rundir.DeliverRepaired,
-	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Reconnect, rundir.Read, rundir.Late}
+	rundir.Sync, rundir.Ack, rundir.Connect, rundir.Reconnect, rundir.Read, rundir.Fetch, rundir.Convs, rundir.Late}
 
 // Recorder implements sample.Sink.
 type Recorder struct {
@@ -224,6 +226,8 @@ func (r *Recorder) Op(o sample.Op) {
 	}
 	if o.Code != "" {
 		r.sends.opFailed(o)
+	}
+	if o.Code != "" && !o.Censored {
 		return
 	}
 	belongs := o.Msg
@@ -238,6 +242,10 @@ func (r *Recorder) Op(o sample.Op) {
 	case !r.inWindow(belongs):
 	case o.Kind == sample.OpRead:
 		r.record(o.Device, mRead, o.Done.Sub(o.Start), false)
+	case o.Kind == sample.OpFetch:
+		r.record(o.Device, mFetch, o.Done.Sub(o.Start), o.Censored)
+	case o.Kind == sample.OpList:
+		r.record(o.Device, mConvs, o.Done.Sub(o.Start), o.Censored)
 	case o.Kind == sample.OpSync:
 		r.record(o.Device, mSync, o.Done.Sub(o.Start), false)
 	case o.Kind == sample.OpAck:

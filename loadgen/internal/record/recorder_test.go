@@ -418,7 +418,7 @@ func TestNoWindow(t *testing.T) {
 func TestMemoryBound(t *testing.T) {
 	const shards, spareAndTotal, intervalAndLate = 8, 2, 2
 	histograms := int(numMetrics)*(shards+spareAndTotal) + intervalAndLate
-	if b := histograms * rundir.NewHistogram().ByteSize(); b > 19_000_000 || b < 17_000_000 {
+	if b := histograms * rundir.NewHistogram().ByteSize(); b > 23_000_000 || b < 21_000_000 {
 		t.Errorf("%d bytes", b)
 	}
 }

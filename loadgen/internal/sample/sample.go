@@ -30,6 +30,8 @@ const (
 	FRead
 	FReaded
 	FConvs
+	FFetch
+	FFetched
 	FHello
 	FPing
 	FError
@@ -38,7 +40,7 @@ const (
 )
 
 var frameNames = [NumFrameTypes]string{"send", "sent", "event", "event_discarded", "hint", "sync", "synced", "ack", "acked",
-	"read", "readed", "convs", "hello", "ping", "error", "other"}
+	"read", "readed", "convs", "fetch", "fetched", "hello", "ping", "error", "other"}
 
 // String is the name used in counters.ndjson.
 func (t FrameType) String() string { return frameNames[t] }
@@ -102,14 +104,17 @@ type Delivery struct {
 type OpKind uint8
 
 // Sync, Ack and Read are request to reply; Connect is dial to welcome; Reconnect is from the end of a session that was ready to
-// the next that is, all attempts and waits between them included. WentBack is none that is timed: the
-// gateway told that this device had got less far than it had confirmed before.
+// the next that is, all attempts and waits between them included. Fetch (of one event) and List (of conversations, all
+// pages) are from the intended time of the plan to the reply. WentBack is none that is timed: the gateway told that this
+// device had got less far than it had confirmed before.
 const (
 	OpSync OpKind = iota
 	OpConnect
 	OpAck
 	OpReconnect
 	OpRead
+	OpFetch
+	OpList
 	OpWentBack
 	NumOps
 )
@@ -124,6 +129,7 @@ type Op struct {
 	Conv        int32      // went back: where,
 	Seq         int64      // and to which seq
 	Code        string     // "" = fine
+	Censored    bool       // fetch, list: unfinished at the end, Done is the moment of giving up
 }
 
 // Sink takes what devices report. Implementations: record (histograms, counters), ledger (proof), tests, and Tee.

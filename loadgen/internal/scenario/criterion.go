@@ -51,7 +51,7 @@ func (c Criterion) Latency() (metric, stat string, ok bool) {
 }
 
 var (
-	latencyMetrics = []string{"send.intended", "send.service", "deliver", "deliver.repaired", "sync", "connect", "ack", "reconnect", "read", "heal"}
+	latencyMetrics = []string{"send.intended", "send.service", "deliver", "deliver.repaired", "sync", "connect", "ack", "reconnect", "read", "fetch", "convs", "heal"}
 	latencyStats   = []string{"p50", "p95", "p99", "p999", "max"}
 	plainMetrics   = []string{"achieved_rate", "effective_ack", "admitted_rate"}
 )

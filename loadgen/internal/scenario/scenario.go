@@ -52,6 +52,8 @@ type Population struct {
 type Traffic struct {
 	GroupRate     Rate     `yaml:"group_rate" unit:"messages/s" default:"500/s" min:"0" max:"1000000" doc:"messages to groups"`
 	DirectRate    Rate     `yaml:"direct_rate" unit:"messages/s" default:"750/s" min:"0" max:"1000000" doc:"messages to direct chats"`
+	FetchRate     Rate     `yaml:"fetch_rate" unit:"requests/s" default:"0" min:"0" max:"1000000" doc:"requests for one event that the device has (fetch), as for a quotation: of all connected devices together, evenly over devices, their conversations and the events there"`
+	ConvsRate     Rate     `yaml:"convs_rate" unit:"lists/s" default:"0" min:"0" max:"1000000" doc:"requests for the list of conversations (convs), all of its pages, of all connected devices together; each new session asks for one besides"`
 	Arrivals      Arrivals `yaml:"arrivals" default:"poisson" enum:"poisson,even" doc:"how the messages of each stream follow one another: independently, or at equal distances"`
 	Stages        []Stage  `yaml:"stages" doc:"how the rates change over the run, one stage after the other; after the last the factor stays"`
 	ActiveGroups  int      `yaml:"active_groups" unit:"groups" default:"250" min:"0" doc:"groups that speak at the same time"`
@@ -149,11 +151,6 @@ func members(above int) string {
 		above = 1 << 30
 	}
 	return strconv.Itoa(above)
-}
-
-// Hinted says whether a conversation of this kind and size is announced by hints rather than pushes.
-func (s *Scenario) Hinted(mode string, members int) bool {
-	return mode == string(Pull) || s.Delivery.HintAbove > 0 && members > s.Delivery.HintAbove
 }
 
 // Title is the name with its description, as -list prints it.

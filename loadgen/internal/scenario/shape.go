@@ -11,7 +11,32 @@ type GroupKind struct {
 	Size         int      `yaml:"size" unit:"users" min:"2" max:"1000" doc:"members of each"`
 	Mode         Mode     `yaml:"mode" enum:"push,pull" doc:"how their events reach devices; delivery.mode if absent"`
 	ReadingShare *float64 `yaml:"reading_share" unit:"share" min:"0" max:"1" doc:"devices that answer a hint of such a group with a sync; devices.reading_share if absent"`
+	// Nil is the gateway's own, by which delivery goes.
+	HintAbove     *int `yaml:"hint_above" unit:"members" min:"0" max:"1000000" doc:"the threshold of these groups, set on each: with more members they get hints even in push mode; 0 is never; delivery.hint_above if absent"`
+	OpenOnlyAbove *int `yaml:"open_only_above" unit:"members" min:"0" max:"1000000" doc:"likewise: with more members hints go only to devices that have the group open; 0 is never; delivery.open_only_above if absent"`
 }
+
+// Thresholds are the sizes above which such groups are hinted at, and hinted at only where they are open; 0 is never.
+func (k GroupKind) Thresholds(d Delivery) (hintAbove, openOnlyAbove int) {
+	hintAbove, openOnlyAbove = d.HintAbove, d.OpenOnlyAbove
+	if k.HintAbove != nil {
+		hintAbove = *k.HintAbove
+	}
+	if k.OpenOnlyAbove != nil {
+		openOnlyAbove = *k.OpenOnlyAbove
+	}
+	return hintAbove, openOnlyAbove
+}
+
+// Hinted says whether such groups are announced by hints rather than pushes.
+func (k GroupKind) Hinted(d Delivery) bool {
+	above, _ := k.Thresholds(d)
+	return Hinted(k.Mode, k.Size, above)
+}
+
+// Hinted says whether a conversation of so many members is announced by hints rather than pushes, where the threshold is above;
+// 0 is never.
+func Hinted(mode Mode, members, above int) bool { return mode == Pull || above > 0 && members > above }
 
 // Body is one kind of message bodies.
 type Body struct {
@@ -24,7 +49,7 @@ type Body struct {
 // Stage is a part of the load in which the rates are changed by a factor.
 type Stage struct {
 	For  time.Duration `yaml:"for" above:"0s" max:"240h" doc:"how long it lasts; the first begins with the load, that is with the warm-up"`
-	Rate *float64      `yaml:"rate" unit:"factor" min:"0" max:"1000" doc:"both rates are multiplied by this; if absent, by what the stage before ended with (1 before the first)"`
+	Rate *float64      `yaml:"rate" unit:"factor" min:"0" max:"1000" doc:"all rates are multiplied by this; if absent, by what the stage before ended with (1 before the first)"`
 	To   *float64      `yaml:"to" unit:"factor" min:"0" max:"1000" doc:"over the stage the factor goes to this in a straight line"`
 }
 
@@ -131,6 +156,14 @@ var shapeFits = []check{
 		}
 		return ""
 	}},
+	{"population.groups", func(s *Scenario) string {
+		for i, k := range s.Population.Groups {
+			if hint, open := k.Thresholds(s.Delivery); open > 0 && open < hint && (k.HintAbove != nil || k.OpenOnlyAbove != nil) {
+				return fmt.Sprintf("[%d]: open_only_above %d lies below hint_above %d: hints begin before they are restricted", i, open, hint)
+			}
+		}
+		return ""
+	}},
 	{"population", func(s *Scenario) string {
 		seats := float64(s.Population.Users) * float64(s.Population.DirectsPerUser)
 		for _, k := range s.GroupKinds() {
@@ -156,6 +189,11 @@ var shapeFits = []check{
 		p := s.Phases
 		return when(s.Load.MeanFactor(p.Warmup, p.Warmup+p.Measure) == 0,
 			"they leave nothing to be sent in the measured window, which lies from %v to %v of the load", p.Warmup, p.Warmup+p.Measure)
+	}},
+	{"load", func(s *Scenario) string {
+		rate := float64(s.Load.FetchRate + s.Load.ConvsRate)
+		all := rate * s.Load.MeanFactor(0, s.Phases.LoadTime()) * s.Phases.LoadTime().Seconds()
+		return when(all > maxMessages, "%.3g requests a second for %v come to %.3g, and a plan has %d at most", rate, s.Phases.LoadTime(), all, maxMessages)
 	}},
 	{"load", func(s *Scenario) string {
 		all := float64(s.Load.GroupRate+s.Load.DirectRate) * s.Load.MeanFactor(0, s.Phases.LoadTime()) * s.Phases.LoadTime().Seconds()

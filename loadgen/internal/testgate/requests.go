@@ -75,6 +75,12 @@ func (s *Session) answer(r *wire.Request) {
 		s.send(&wire.Frame{T: wire.TAcked, RID: r.RID, Conv: r.Conv, Delivered: told})
 	case wire.TRead:
 		s.send(&wire.Frame{T: wire.TReaded, RID: r.RID, Conv: r.Conv, Read: r.Seq})
+	case wire.TFetch:
+		if r.Seq > int64(len(l.events)) {
+			s.send(&wire.Frame{T: wire.TError, RID: r.RID, Code: wire.CursorAhead})
+			return
+		}
+		s.send(&wire.Frame{T: wire.TEvent, RID: r.RID, Ev: l.events[r.Seq-1]})
 	case wire.TSync:
 		page := int64(5)
 		if g.Page > 0 {

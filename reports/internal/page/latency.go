@@ -18,6 +18,8 @@ var measures = map[string]string{
 	rundir.Connect:         "dial → welcome, in all phases",
 	rundir.Reconnect:       "the end of a session → the next one ready, in all phases",
 	rundir.Read:            "read report → reply",
+	rundir.Fetch:           "intended time of the plan → one event read; unfinished ones with the time waited",
+	rundir.Convs:           "likewise → the last page of the conversation list",
 	rundir.Late:            "intended → send written: the generator's own lateness",
 }
 
@@ -28,8 +30,8 @@ func (b *builder) latency() section {
 	var notes []string
 	for _, name := range rundir.Metrics() {
 		m := s.Metrics[name]
-		if (name == rundir.Reconnect || name == rundir.Read) && m.Count == 0 {
-			continue // nobody lost a connection, or told what he has read: nothing is missing
+		if rundir.Occasional(name) && m.Count == 0 {
+			continue
 		}
 		r := row{{Text: name, Note: measures[name]}, {Text: count(m.Count)}}
 		if m.Count == 0 {

@@ -132,6 +132,9 @@ func calibrated(c *rundir.Calibration) table {
 	} {
 		t.Rows = append(t.Rows, cells(f[0], f[1], f[2]))
 	}
+	for _, w := range c.Workers {
+		t.Rows = append(t.Rows, cells(w.Name+": sends, each to as many", num(w.MixSendsPerS), "1/s"), cells(w.Name+": its share of the run's rate, of that", num(100*w.OfferedShare), "%"))
+	}
 	return t
 }
 
