@@ -57,7 +57,8 @@ func (c *checker) tokens(b *brought) {
 	}
 }
 
-// talkThere has up to ten of the users talk in the largest conversation that pushes to them.
+// talkThere has up to ten of the users talk in the largest conversation that pushes to them, as far as is known: a group may
+// have so many other members that the gateway hints at it.
 func (c *checker) talkThere(ctx context.Context, b *brought) error {
 	best := -1
 	for i := range c.pop.Convs {
@@ -70,7 +71,7 @@ func (c *checker) talkThere(ctx context.Context, b *brought) error {
 		return nil
 	}
 	conv := &c.pop.Convs[best]
-	party := preflight.Party{Conv: conv.ID, Tokens: map[string]string{}, Install: map[string]int32{}, Body: "a message of loadgen -check"}
+	party := preflight.Party{Conv: conv.ID, After: c.pop.Start(int32(best)), Tokens: map[string]string{}, Install: map[string]int32{}, Body: "a message of loadgen -check"}
 	for _, u := range conv.Members[:min(checkDevices, len(conv.Members))] {
 		d := c.pop.Users[u].Devices[0]
 		id := c.pop.Devices[d].ID
@@ -86,6 +87,12 @@ func (c *checker) talkThere(ctx context.Context, b *brought) error {
 		return err
 	}
 	c.tellTalk(report)
+	switch {
+	case report.Hinted > 0:
+		c.line(note, "deliveries", "%s is hinted at, not pushed, as it has more members than these: its messages were asked for with sync, and a run does that, too", conv.ID)
+	case conv.Kind == "group" && len(report.Delivered) == 0:
+		c.line(note, "deliveries", "if %s has so many members (1 000 unless configured otherwise) that the gateway hints only to devices that have it open, it cannot take part: leave it out with a column conversations", conv.ID)
+	}
 	background()
 	c.line(note, "clean-up", "nothing was created, so nothing is removed: %s of this check stay in %s", many(len(report.Sent), "message"), conv.ID)
 	if ctx.Err() != nil {

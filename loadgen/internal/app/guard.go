@@ -71,13 +71,12 @@ func (r *reached) welcome(gateway, environment string) {
 	if gateway == "" {
 		gateway = "(without an id)"
 	}
-	if _, known := r.by[gateway]; !known {
-		if len(r.by) >= maxReached {
-			gateway = "(others)"
-		}
-		if err := population.CheckEnvironment("gateway "+gateway, environment, r.allowed); err != nil {
-			r.refuse(&exitError{ExitUsage, err})
-		}
+	// Each welcome, not each id: two gateways, one of them in production, may have the same one, or none.
+	if err := population.CheckEnvironment("gateway "+gateway, environment, r.allowed); err != nil {
+		r.refuse(&exitError{ExitUsage, err})
+	}
+	if _, known := r.by[gateway]; !known && len(r.by) >= maxReached {
+		gateway = "(others)"
 	}
 	r.by[gateway]++
 }

@@ -69,3 +69,21 @@ func TestWelcomeFromProduction(t *testing.T) {
 		t.Errorf("%d gateways are kept", n)
 	}
 }
+
+// Gateways are told apart by nothing that they could have in common: one id, or none, in two environments is two of them.
+func TestOneIdInTwoEnvironments(t *testing.T) {
+	for _, id := range []string{"g1", ""} {
+		ctx, refuse := context.WithCancelCause(t.Context())
+		var r reached
+		r.begin([]string{"staging"}, refuse)
+		r.welcome(id, "staging")
+		if ctx.Err() != nil {
+			t.Fatal("staging was refused")
+		}
+		r.welcome(id, "production")
+		var ee *exitError
+		if err := context.Cause(ctx); !errors.As(err, &ee) || ee.code != ExitUsage || !strings.Contains(err.Error(), `is "production"`) {
+			t.Errorf("%q: got %v", id, err)
+		}
+	}
+}

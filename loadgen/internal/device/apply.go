@@ -58,6 +58,9 @@ func (d *Device) pushed(f *protocol.Frame, now clock.Time) {
 		return
 	}
 	slot := d.slot(ci)
+	if slot >= 0 && e.kind == protocol.KindMessage {
+		d.convs[slot].pushed = true
+	}
 	if slot >= 0 && !d.g.can.Sync {
 		d.take(ci, &e, now)
 		return
@@ -89,6 +92,7 @@ func (d *Device) apply(slot int, e *event, p sample.Path, now clock.Time) {
 	d.g.sink.Deliver(d.delivery(d.convIndex(slot), e, p, now))
 	c.cursor = e.seq
 	c.head = max(c.head, e.seq)
+	c.moved = c.moved || e.moved
 	if e.intended != 0 {
 		c.lastMsg = e.intended
 	}

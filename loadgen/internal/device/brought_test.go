@@ -3,10 +3,13 @@ package device
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"imbench/loadgen/internal/sample"
 	"imbench/loadgen/protocol"
 	"imbench/server/wire"
 )
@@ -144,4 +147,73 @@ type refusing struct{ protocol.Wire }
 
 func (refusing) Dial(context.Context, string, string) (protocol.Conn, error) {
 	return nil, &protocol.RefusedError{URL: "mem", Status: 401, Answer: "401 Unauthorized"}
+}
+
+// A user who leaves in mid-run keeps the run from settling no more than he counts in the ledger; who has not left does.
+func TestWhoLeavesDoesNotUnsettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := brought(t, 3, "push")
+		var lose atomic.Bool
+		w.gate.DropPush = func(device, _ string, _ int64) bool { return lose.Load() && device == "t-u2-d1" }
+		w.start()
+		left := w.gate.Leave("t-g0", "t-u1")
+		w.wait(time.Second)
+		w.send(0, 0)
+		w.wait(5 * time.Second)
+		if got := w.sink.applied(1, 0); len(got) != 1 || got[0].Seq != left || !got[0].Moved {
+			t.Errorf("who left applied %+v", got)
+		}
+		w.settled()
+		lose.Store(true)
+		w.send(0, 0)
+		w.wait(5 * time.Second)
+		if n, why := w.g.Unsettled(5); n != 1 || !strings.HasPrefix(why[0], "t-u2-d1: ") {
+			t.Errorf("%d unsettled: %q", n, why)
+		}
+	})
+}
+
+// A group with many members beside those that were brought is hinted at, which only shows when it happens: it is followed as
+// one that is pulled, and opened, in each session. A hint among pushes is none of that.
+func TestALargeGroupShowsByHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := brought(t, 1, "push")
+		w.gate.Large = true
+		w.start()
+		if n := len(w.requests(wire.TOpen)); n != 0 {
+			t.Errorf("%d opened before any hint", n)
+		}
+		for range 2 {
+			w.post("t-g0")
+			w.wait(time.Second)
+		}
+		got := w.sink.applied(0, 0)
+		if len(got) != 2 || got[0].Path != sample.PulledHint || got[1].Path != sample.PulledHint {
+			t.Errorf("applied %+v", got)
+		}
+		if n := len(w.requests(wire.TOpen)); n != 1 {
+			t.Errorf("opened %d times, want once", n)
+		}
+		w.gate.Kick("", wire.CloseSlow.Code, "")
+		w.wait(5 * time.Second)
+		if n := len(w.requests(wire.TOpen)); n != 2 {
+			t.Errorf("opened %d times, want once a session", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := brought(t, 1, "push")
+		var lose atomic.Bool
+		w.gate.DropPush = func(string, string, int64) bool { return lose.Load() }
+		w.start()
+		w.post("t-g0")
+		w.wait(time.Second)
+		lose.Store(true)
+		w.post("t-g0")
+		w.gate.Hint("t-u0-d1", "t-g0", "")
+		w.wait(time.Second)
+		got := w.sink.applied(0, 0)
+		if len(got) != 2 || got[1].Path != sample.Repaired || len(w.requests(wire.TOpen)) != 0 {
+			t.Errorf("applied %+v, opened %d times", got, len(w.requests(wire.TOpen)))
+		}
+	})
 }

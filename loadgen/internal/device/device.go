@@ -75,6 +75,9 @@ type conv struct {
 	unacked int32      // applied since the last ack left
 	epoch   int32      // 0 = not known
 	pull    bool       // the gateway hints instead of pushing
+	moved   bool       // its user has left, or joined, in mid-run: nothing is expected of it
+	pushed  bool       // a message has come by a push
+	opened  bool       // one that turned out to be large, and was opened; so are those with pull
 	doubt   bool       // an ack of this session was given up: its reply may come late, as if it were another's
 	asked   *ack       // on its way
 	mark    *readMark  // what is told of how far the user has read; nil = nothing yet

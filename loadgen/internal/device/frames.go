@@ -81,7 +81,7 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 		return
 	}
 	for slot := range d.convs {
-		d.write(&protocol.Request{Op: protocol.OpOpen, Conv: d.g.pop.Convs[d.convIndex(slot)].ID}, sample.FOther, 0)
+		d.open(slot)
 	}
 	d.becomeReady(now)
 }
@@ -140,8 +140,8 @@ func (d *Device) compare(slot int, s *protocol.Standing, now clock.Time) {
 	c.epoch = s.Epoch
 	c.acked, c.told = s.Delivered, s.Delivered
 	c.head = max(c.head, s.Head)
-	if c.pull && d.reads(slot) {
-		d.write(&protocol.Request{Op: protocol.OpOpen, Conv: s.Conv}, sample.FOther, 0)
+	if c.pull && d.reads(slot) || c.opened {
+		d.open(slot)
 	}
 	if c.cursor > c.acked {
 		d.acknowledge(slot, now)

@@ -89,13 +89,32 @@ func (d *Device) hinted(f *protocol.Frame, now clock.Time) {
 		d.frame(sample.Down, sample.FHint, f.Bytes, now, now)
 	default:
 		c.repair.hints = append(c.repair.hints, hint{now, f.Bytes})
-		c.repair.hint = c.repair.hint || (c.pull && !f.Sweep)
+		if !f.Sweep {
+			large := d.large(slot)
+			c.repair.hint = c.repair.hint || c.pull || large
+			if large && !c.opened { // as with what is pulled: the gateway repairs a hint that is lost only where it is looked at
+				c.opened = true
+				d.open(slot)
+			}
+		}
 		d.follow(slot, now)
 		return
 	}
 	if c.repair != nil && c.repair.idle() {
 		c.repair = nil
 	}
+}
+
+// large says whether a group that is hinted at has so many members beside those that were brought that the gateway does not push
+// there. How many there are is told by nobody: it shows by hints, other than the sweep's, where no message was ever pushed.
+func (d *Device) large(slot int) bool {
+	c := &d.convs[slot]
+	return d.g.pop.Brought && !c.pull && !c.pushed && d.g.pop.Convs[d.convIndex(slot)].Kind == "group"
+}
+
+// open says that the user looks at a conversation.
+func (d *Device) open(slot int) {
+	d.write(&protocol.Request{Op: protocol.OpOpen, Conv: d.g.pop.Convs[d.convIndex(slot)].ID}, sample.FOther, 0)
 }
 
 // idle says whether nothing is being followed.
@@ -250,7 +269,7 @@ func (d *Device) syncRefused(f *protocol.Frame, now clock.Time) clock.Time {
 		r.wait = now.Add(after)
 		d.arm(r.wait)
 	case f.Reset: // the log was rebuilt: everything is read anew
-		*c = conv{pull: c.pull}
+		*c = conv{pull: c.pull, moved: c.moved, pushed: c.pushed, opened: c.opened}
 		d.sync(slot, now)
 	default:
 		c.repair = nil

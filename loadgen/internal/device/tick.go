@@ -161,7 +161,7 @@ func (d *Device) lacks(say bool) string {
 	for slot := range d.convs {
 		c := &d.convs[slot]
 		ci := d.convIndex(slot)
-		if !d.reads(slot) {
+		if !d.reads(slot) || c.moved { // the ledger expects nothing of a pair whose user came or went, either
 			continue
 		}
 		if head := d.g.heads[ci].Load(); c.cursor < head {

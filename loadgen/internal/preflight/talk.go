@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,8 +28,11 @@ type Party struct {
 	Body    string            // of the messages
 	Tokens  map[string]string // by device
 	Conv    string
+	After   int64         // where the conversation stands: what a hint tells of is asked for from there
 	Idle    time.Duration // how long all are silent afterwards; 0 = a heartbeat and five seconds, below 0 = not at all
 	Say     func(what string)
+	// Welcome is told of each welcome, before anything but hello is asked of any gateway; an error ends the talk.
+	Welcome func(gateway, environment string) error
 }
 
 // Sent is one message.
@@ -43,12 +45,12 @@ type Sent struct {
 // Report is what came of it.
 type Report struct {
 	Gateways  map[string]int // connections by the gateway's id
-	Labels    []string       // environments that the welcomes told, each once
 	Heartbeat time.Duration
 	Sent      []Sent
 	Expected  int             // deliveries
 	Delivered []time.Duration // from the request to the arrival
 	Repeated  int             // deliveries that came more than once
+	Hinted    int             // devices that were told of messages by a hint, and asked for them
 	Acked     int             // devices whose acknowledgement was confirmed
 	Idled     time.Duration   // how long they were silent
 	Cut       []string        // how connections ended in that time
@@ -59,6 +61,7 @@ type Report struct {
 type peer struct {
 	device, target string
 	key, party     string // its message's, and how those of all begin
+	conv           string
 	conn           protocol.Conn
 
 	mu      sync.Mutex
@@ -66,6 +69,10 @@ type peer struct {
 	subbed  bool
 	acked   bool
 	head    int64
+	cursor  int64 // up to here syncs have brought all
+	hints   int   // but for those of the sweep, which repair what was lost
+	hinted  int64 // the furthest that a hint has told
+	syncing bool
 	sentAt  time.Time
 	sent    *Sent
 	heard   map[string][]time.Time // by key
@@ -87,10 +94,23 @@ func (p *peer) on(f *protocol.Frame) {
 		p.head = max(p.head, f.Seq)
 		p.sent = &Sent{Key: p.key, From: p.sentAt, To: now, Took: now.Sub(p.sentAt)}
 	case protocol.KindEvent:
+		if f.Event.Conv != p.conv { // users that were there are in others, too
+			break
+		}
 		p.head = max(p.head, f.Event.Seq)
 		if strings.HasPrefix(f.Event.Key, p.party) { // others may write there, too
 			p.heard[f.Event.Key] = append(p.heard[f.Event.Key], now)
 		}
+	case protocol.KindHint:
+		if f.Conv == p.conv {
+			if !f.Sweep {
+				p.hints++
+			}
+			p.hinted = max(p.hinted, f.Head)
+			p.follow()
+		}
+	case protocol.KindSynced:
+		p.synced(f, now)
 	case protocol.KindAcked:
 		p.acked = true
 	case protocol.KindPing:
@@ -99,6 +119,32 @@ func (p *peer) on(f *protocol.Frame) {
 		p.refused = fmt.Errorf("%s refuses %s: %s %s", p.target, f.Re, f.Code, f.Message)
 	}
 	p.subbed = p.subbed || f.Re == protocol.OpSubscribe
+}
+
+// follow asks for what a hint has told of: a large group is hinted at, not pushed, and so is what did not fit into a queue. mu
+// must be held.
+func (p *peer) follow() {
+	if p.hinted > p.cursor && !p.syncing {
+		p.syncing = true
+		p.write(&protocol.Request{Op: protocol.OpSync, ID: 3, Conv: p.conv, Seq: p.cursor})
+	}
+}
+
+// synced takes a page of what hints told of. What was pushed before is no repetition there, and the own message none of the
+// others'. mu must be held.
+func (p *peer) synced(f *protocol.Frame, now time.Time) {
+	for i := range f.Events {
+		e := &f.Events[i]
+		p.head = max(p.head, e.Seq)
+		if strings.HasPrefix(e.Key, p.party) && e.Key != p.key && len(p.heard[e.Key]) == 0 {
+			p.heard[e.Key] = []time.Time{now}
+		}
+	}
+	p.syncing, p.cursor = false, max(p.cursor, f.NextAfter)
+	if !f.More { // a hint may have promised what was taken back since
+		p.hinted = min(p.hinted, f.Head)
+	}
+	p.follow()
 }
 
 // Talk has the devices connect, send a message each, hear those of the others, acknowledge, and then be silent. Errors: what
@@ -115,7 +161,7 @@ func Talk(ctx context.Context, party Party) (Report, error) {
 		serving.Wait()
 	}()
 	for i, device := range party.Devices {
-		p := &peer{device: device, key: fmt.Sprintf("%s%d", party.Key, i), party: party.Key, target: party.Targets[i%len(party.Targets)], heard: map[string][]time.Time{}}
+		p := &peer{device: device, key: fmt.Sprintf("%s%d", party.Key, i), party: party.Key, conv: party.Conv, cursor: party.After, target: party.Targets[i%len(party.Targets)], heard: map[string][]time.Time{}}
 		dial, cancel := context.WithTimeout(ctx, stepLimit)
 		conn, err := party.Wire.Dial(dial, p.target, party.Tokens[device])
 		cancel()
@@ -132,7 +178,7 @@ func Talk(ctx context.Context, party Party) (Report, error) {
 		})
 		p.write(&protocol.Request{Op: protocol.OpHello, Device: device, Install: party.Install[device]})
 	}
-	if err := r.greet(ctx, peers); err != nil {
+	if err := r.greet(ctx, peers, party); err != nil {
 		return r, err
 	}
 	if err := r.converse(ctx, peers, party); err != nil {
@@ -145,8 +191,8 @@ func (p *peer) write(r *protocol.Request) {
 	_, _ = p.conn.Write(r) // Serve tells why it could not
 }
 
-// greet waits until all are welcome, and subscribes them.
-func (r *Report) greet(ctx context.Context, peers []*peer) error {
+// greet waits until all are welcome, asks whether they may go on with the gateways that they have met, and subscribes them.
+func (r *Report) greet(ctx context.Context, peers []*peer, party Party) error {
 	if !await(ctx, peers, func(p *peer) bool { return p.welcome != nil }) {
 		return why(ctx, peers, "did not answer hello")
 	}
@@ -154,11 +200,13 @@ func (r *Report) greet(ctx context.Context, peers []*peer) error {
 		p.mu.Lock()
 		w := p.welcome
 		p.mu.Unlock()
-		r.Gateways[w.Gateway]++
-		if !slices.Contains(r.Labels, w.Environment) {
-			r.Labels = append(r.Labels, w.Environment)
+		if err := party.Welcome(w.Gateway, w.Environment); err != nil {
+			return err
 		}
+		r.Gateways[w.Gateway]++
 		r.Heartbeat = w.Heartbeat
+	}
+	for _, p := range peers {
 		p.write(&protocol.Request{Op: protocol.OpSubscribe})
 	}
 	if !await(ctx, peers, func(p *peer) bool { return p.subbed }) {
@@ -191,6 +239,9 @@ func (r *Report) converse(ctx context.Context, peers []*peer, party Party) error
 		for k, times := range p.heard {
 			r.Delivered = append(r.Delivered, times[0].Sub(at[k]))
 			r.Repeated += len(times) - 1
+		}
+		if p.hints > 0 {
+			r.Hinted++
 		}
 		seq := p.head
 		p.mu.Unlock()

@@ -1,23 +1,27 @@
 package preflight
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/testgate"
+	"imbench/server/wire"
 )
 
 const many = 4
 
-// party is four devices in one group, at a gate in memory.
+// party is four devices in one group, and in another in which they do not talk, at a gate in memory.
 func party(gate func(*testgate.Gate)) (Party, *testgate.Gate) {
 	pop := &population.Population{Namespace: "k"}
 	group := population.Conv{ID: "g", Kind: "group", Mode: "push"}
-	p := Party{Targets: []string{"http://gate"}, Tokens: map[string]string{}, Conv: "g", Key: "check-", Body: "hello", Say: func(string) {}}
+	p := Party{Targets: []string{"http://gate"}, Tokens: map[string]string{}, Conv: "g", Key: "check-", Body: "hello", After: many, Say: func(string) {},
+		Welcome: func(string, string) error { return nil }}
 	for i := range int32(many) {
 		id := fmt.Sprint("d", i)
 		pop.Users = append(pop.Users, population.User{ID: fmt.Sprint("u", i), Devices: []int32{i}, Convs: []int32{0}})
@@ -25,7 +29,9 @@ func party(gate func(*testgate.Gate)) (Party, *testgate.Gate) {
 		group.Members = append(group.Members, i)
 		p.Devices = append(p.Devices, id)
 	}
-	pop.Convs = []population.Conv{group}
+	other := group
+	other.ID = "other"
+	pop.Convs = []population.Conv{group, other}
 	g := testgate.New(pop)
 	if gate != nil {
 		gate(g)
@@ -116,6 +122,79 @@ func TestLostPushIsMissing(t *testing.T) {
 		p.Idle = -1
 		if r, err := Talk(t.Context(), p); err != nil || len(r.Delivered) != many*(many-1)-1 || r.Expected != many*(many-1) {
 			t.Errorf("%d of %d delivered, %v", len(r.Delivered), r.Expected, err)
+		}
+	})
+}
+
+// A gateway that may not be talked to is left with nothing but a hello, wherever it stands among the others.
+func TestWhoMayNotBeTalkedTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := party(nil)
+		no, met := errors.New("not here"), 0
+		p.Welcome = func(gateway, environment string) error {
+			if met++; gateway != "test" || environment != "test" {
+				t.Errorf("welcomed by %q, %q", gateway, environment)
+			}
+			if met == many {
+				return no
+			}
+			return nil
+		}
+		if _, err := Talk(t.Context(), p); !errors.Is(err, no) {
+			t.Errorf("got %v", err)
+		}
+		for _, kind := range []wire.Type{wire.TSub, wire.TSend, wire.TAck, wire.TSync} {
+			if n := len(g.Requests(kind)); n != 0 {
+				t.Errorf("%d requests %v", n, kind)
+			}
+		}
+	})
+}
+
+// What comes in another conversation meanwhile is none of the talk's: its seqs are not acknowledged here.
+func TestBackgroundElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := party(nil)
+		p.Idle = -1
+		var others sync.WaitGroup
+		others.Go(func() {
+			for i := range 50 {
+				g.Post("other", "stranger", fmt.Sprint("check-", i), "hello")
+				time.Sleep(time.Millisecond)
+			}
+		})
+		r, err := Talk(t.Context(), p)
+		others.Wait()
+		if err != nil || r.Acked != many || len(r.Delivered) != r.Expected || r.Repeated != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if got := g.Acked("g", "d0"); got != 2*many {
+			t.Errorf("acknowledged %d", got)
+		}
+	})
+}
+
+// A group that is larger than the party is hinted at: what the hints tell of is asked for, from where the conversation stood,
+// and counts as heard, once.
+func TestHintsAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, g := party(func(g *testgate.Gate) { g.Large = true })
+		for i := range 100 {
+			g.Post("g", "stranger", fmt.Sprint("old-", i), "of before")
+		}
+		p.After += 100
+		p.Idle = -1
+		r, err := Talk(t.Context(), p)
+		if err != nil || len(r.Delivered) != r.Expected || r.Repeated != 0 || r.Acked != many || r.Hinted != many {
+			t.Errorf("%+v, %v", r, err)
+		}
+		for _, s := range g.Requests(wire.TSync) {
+			if s.After < many+100 {
+				t.Errorf("asked for what is older: %+v", s)
+			}
+		}
+		if n := len(g.Requests(wire.TSync)); n == 0 || n > many*many {
+			t.Errorf("%d syncs", n)
 		}
 	})
 }

@@ -32,7 +32,9 @@ type Gate struct {
 	Environment string
 	// SyncDelay is how long a page is held back after it was read: what is pushed meanwhile overtakes it.
 	SyncDelay time.Duration
-	Silent    atomic.Bool // answers nothing from now on
+	// Large makes all groups so large that they are hinted at, though lists call them pushed.
+	Large  bool
+	Silent atomic.Bool // answers nothing from now on
 	// Before is called ahead of each request that comes over a WebSocket, and may hold it back; nil = nothing is.
 	Before    func(t wire.Type)
 	Tamper    Tamper
@@ -213,7 +215,7 @@ func (g *Gate) announce(conv string, seq int64, from string) {
 		switch {
 		case s == nil || device == from || !s.subbed:
 		case g.DropPush != nil && g.DropPush(device, conv, seq):
-		case l.mode == "pull":
+		case l.mode == "pull" || g.Large:
 			s.send(&wire.Frame{T: wire.THint, Conv: conv, Head: seq})
 		default:
 			g.push(s, &l.events[seq-1])
