@@ -16,6 +16,7 @@ import (
 	"slices"
 	"syscall"
 
+	"imbench/loadgen/internal/identity"
 	"imbench/loadgen/internal/scenario"
 )
 
@@ -71,7 +72,7 @@ func Run(ctx context.Context, p Program) int {
 		} else if code == ExitPassed {
 			code = ExitError
 		}
-		fmt.Fprintln(p.Stderr, "loadgen:", err)
+		fmt.Fprintln(p.Stderr, "loadgen:", identity.Aloud(err))
 	}
 	return code
 }

@@ -108,7 +108,7 @@ func askFor(ctx context.Context, p Program, o options, sc *scenario.Scenario, en
 		return nil, &exitError{ExitUsage, err}
 	}
 	b.tokens.Failed = func(err error) {
-		fmt.Fprintf(p.Stderr, "loadgen: tokens could not be renewed, and it is tried again: %v\n", err)
+		fmt.Fprintf(p.Stderr, "loadgen: tokens could not be renewed, and it is tried again: %s\n", identity.Aloud(err))
 	}
 	var renewing context.Context
 	renewing, b.stop = context.WithCancel(context.Background())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -49,7 +51,7 @@ func TestExplainBrought(t *testing.T) {
 	flat := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{"population 60 users, 60 devices, as " + name + " names them, in place of the scenario's; all are connected",
 		"talk in all conversations in which two of the users are or more; the gateways are asked for them when the run begins",
-		"environments allowed, as each gateway's welcome tells: embedded, staging", "tokens from cmd:while",
+		"environments allowed, as each gateway's welcome tells: embedded, staging", "tokens from cmd:…; asked for again",
 		"500/s to groups, of which there must be 251 or more (250 active at a time), 750/s to direct chats, 376 or more (375 active)",
 		"leaves these messages: nothing is created, and so nothing is removed", "aborts if", "bodies 200 bytes", "connect 100ms"} {
 		if code != ExitPassed || !strings.Contains(flat, want) {
@@ -221,4 +223,52 @@ func TestNoNewToken(t *testing.T) {
 			t.Errorf("%v, %v", ok, cause)
 		}
 	})
+}
+
+// A gateway of production behind the same address, which is met only when the check's devices talk, is asked for nothing.
+func TestCheckIsGuardedBehindOneAddress(t *testing.T) {
+	name := usersFile(t, 3)
+	staging, _ := gateOf(t, 3, 2, "staging")
+	production, _ := gateOf(t, 3, 2, "production")
+	var connections atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		gate := production
+		if connections.Add(1) <= 5 { // what the target is, the lists of three users, and the first who talks
+			gate = staging
+		}
+		gate.Handler().ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	code, out := said(t, "-check", "-scenario", "smoke", "-target", server.URL, "-population", name, "-tokens", tokenEach, "-check-idle", "0s")
+	if code != ExitUsage || !strings.Contains(out, `is "production": real users are there`) || len(production.Requests(wire.THello)) != 2 {
+		t.Errorf("exit %d, %d hellos in production:\n%s", code, len(production.Requests(wire.THello)), out)
+	}
+	for _, kind := range []wire.Type{wire.TSub, wire.TSend, wire.TAck} {
+		if n := len(production.Requests(kind)) + len(staging.Requests(kind)); n != 0 {
+			t.Errorf("%d requests %v", n, kind)
+		}
+	}
+}
+
+// A group that has more members than were brought is no failure of -check.
+func TestCheckOfALargeGroup(t *testing.T) {
+	name := usersFile(t, 3)
+	gate, url := gateOf(t, 3, 2, "staging")
+	gate.Large = true
+	code, out := said(t, "-check", "-scenario", "smoke", "-set", "load.active_groups=1", "-set", "load.direct_rate=0/s", "-target", url, "-population", name, "-tokens", tokenEach, "-check-idle", "0s")
+	if code != ExitPassed || !strings.Contains(out, "ok    deliveries   6 of 6") || !strings.Contains(out, "g0 is hinted at, not pushed") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
+
+// What a command for tokens writes to standard error may hold a token or a key: it goes to the terminal, and not into the
+// reasons that the run directory keeps.
+func TestWhatACommandSaysIsNotKept(t *testing.T) {
+	err := fail(ExitError, "no new token: %w", &identity.CommandError{Why: "failed: exit status 3", Said: "key hunter2"})
+	if got := err.Error(); got != "no new token: the command of -tokens failed: exit status 3" {
+		t.Errorf("kept: %q", got)
+	}
+	if got := identity.Aloud(err); got != "no new token: the command of -tokens failed: exit status 3; it said: key hunter2" {
+		t.Errorf("told: %q", got)
+	}
 }

@@ -31,7 +31,11 @@ func explainBrought(w io.Writer, sc *scenario.Scenario, o options) error {
 	if o.brought.tokens == "" {
 		t.row("tokens", "from the column of %s, read again to renew them", roster.File)
 	} else {
-		t.row("tokens", "from %s; asked for again when two thirds of their time have passed, and when one is refused", o.brought.tokens)
+		from := o.brought.tokens
+		if strings.HasPrefix(from, "cmd:") {
+			from = "cmd:…" // the command may hold what is as good as a password
+		}
+		t.row("tokens", "from %s; asked for again when two thirds of their time have passed, and when one is refused", from)
 	}
 	t.row("arrivals", "%s: %s to groups, of which there must be %d or more (%d active at a time), %s to direct chats, %d or more (%d active), in bursts of %d", l.Arrivals,
 		l.GroupRate, needed(l.GroupRate, l.ActiveGroups), l.ActiveGroups, l.DirectRate, needed(l.DirectRate, l.ActiveDirects), l.ActiveDirects, l.Burst)

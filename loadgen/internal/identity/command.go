@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,13 +31,23 @@ type CommandError struct {
 	Said string // the end of what it wrote to standard error
 }
 
-// Error says what went wrong, and what the command said.
-func (e *CommandError) Error() string {
-	s := "the command of -tokens " + e.Why
-	if e.Said != "" {
-		s += "; it said: " + e.Said
+// Error says what went wrong. What the command said is left to who shows it to a person: it may hold a token or a key, and an
+// error's text is kept with the run.
+func (e *CommandError) Error() string { return "the command of -tokens " + e.Why }
+
+// Aloud is an error as the person at the terminal is told of it: with what a command for tokens said.
+func Aloud(err error) string {
+	var ce *CommandError
+	if errors.As(err, &ce) && ce.Said != "" {
+		return err.Error() + "; it said: " + ce.Said
 	}
-	return s
+	return err.Error()
+}
+
+// withheld says whether a variable of the environment is none of a command's business: those with which loadgen itself
+// reaches the admin API and the database.
+func withheld(variable string) bool {
+	return strings.HasPrefix(variable, "IM_ADMIN_TOKEN=") || strings.HasPrefix(variable, "DATABASE_URL=")
 }
 
 // command asks a line for sh for tokens: a line "user device" of standard input for each, and a line with the token of
@@ -49,7 +60,7 @@ func command(ctx context.Context, line string, who []Identity) ([]string, error)
 		fmt.Fprintf(&in, "%s %s\n", x.User, x.Device)
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
-	cmd.Env = os.Environ()
+	cmd.Env = slices.DeleteFunc(os.Environ(), withheld)
 	cmd.Stdin = strings.NewReader(in.String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that all that it started ends with it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

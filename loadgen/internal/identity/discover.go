@@ -1,11 +1,13 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/population"
@@ -28,6 +30,8 @@ type Inquiry struct {
 	Tokens  *Tokens
 	Rate    float64                                 // connections a second
 	Welcome func(gateway, environment string) error // told of each; an error ends it all, before anything is asked
+
+	seats int64 // most memberships; 0 = maxSeats
 }
 
 // RefusedError is a user who is not let in.
@@ -45,7 +49,7 @@ func (e *RefusedError) Error() string {
 // Unwrap gives what the gateway said.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// RosterError is what a roster says of conversations and is not so.
+// RosterError is what a roster says of conversations and is not so, or more of them than there is room for.
 type RosterError struct{ Err error }
 
 // Error names each with file and line.
@@ -83,7 +87,9 @@ func Discover(ctx context.Context, r *Roster, q Inquiry) (*Found, error) {
 			return nil, err
 		}
 	}
-	lists := make([][]standing, len(r.Users))
+	lists, wanted := make([][]standing, len(r.Users)), r.wanted()
+	most := cmp.Or(q.seats, maxSeats)
+	var seats atomic.Int64
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	turns := make(chan int)
@@ -93,9 +99,12 @@ func Discover(ctx context.Context, r *Roster, q Inquiry) (*Found, error) {
 			for u := range turns {
 				who := first[r.Users[u]]
 				err := q.visit(ctx, r, who, q.Targets[u%len(q.Targets)], func(ctx context.Context, t *talk) (err error) {
-					lists[u], err = t.conversations(ctx, r.Users[u])
+					lists[u], err = t.conversations(ctx, r.Users[u], wanted)
 					return err
 				})
+				if err == nil && seats.Add(int64(len(lists[u]))) > most {
+					err = r.tooMany(most)
+				}
 				if err != nil {
 					cancel(err)
 				}
@@ -248,14 +257,17 @@ func (t *talk) turnedAway(ctx context.Context, f *protocol.Frame) error {
 	}
 }
 
-// conversations lists those that the user is in now.
-func (t *talk) conversations(ctx context.Context, user string) (list []standing, err error) {
+// conversations lists those that the user is in now, of the wanted ones if any are named.
+func (t *talk) conversations(ctx context.Context, user string, wanted map[string]bool) (list []standing, err error) {
 	for after := ""; ; {
 		page, err := t.ask(ctx, &protocol.Request{Op: protocol.OpList, AfterID: after, Limit: protocol.MaxPage})
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range page.Convs {
+			if wanted != nil && !wanted[s.Conv] {
+				continue
+			}
 			left := false
 			if s.Kind != "direct" { // those keep their two
 				if left, err = t.left(ctx, user, s); err != nil {

@@ -93,6 +93,11 @@ func TestDiscoverNamed(t *testing.T) {
 		if err != nil || len(f.Population.Convs) != 1 || f.Population.Convs[0].ID != "one" || len(f.Population.Convs[0].Members) != 3 {
 			t.Fatalf("%v, %+v", err, f)
 		}
+		for _, s := range g.Requests(wire.TSync) { // whether the user has left
+			if s.Conv != "one" {
+				t.Errorf("asked for what is not wanted: %+v", s)
+			}
+		}
 		r.Named = []Named{{"one", "u0", 2}, {"one", "u3", 5}, {"nowhere", "u1", 3}}
 		_, err = Discover(t.Context(), r, inquiry(t, g, r))
 		var re *RosterError
@@ -186,4 +191,39 @@ func TestStartsAtTheLargestHead(t *testing.T) {
 	if err != nil || f.Population.Start(0) != 9 {
 		t.Errorf("%v, %+v", err, f)
 	}
+}
+
+// Users with more memberships than there is room for are refused while they are asked, not when all of them have told.
+func TestDiscoverIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []int32
+		for i := range int32(50) {
+			all = append(all, i)
+		}
+		g, r := town(50, map[string][]int32{"one": all, "two": all})
+		q := inquiry(t, g, r)
+		q.seats = 100
+		if _, err := Discover(t.Context(), r, q); err != nil {
+			t.Fatalf("just enough: %v", err)
+		}
+		before := len(g.Requests(wire.THello))
+		q.seats = 5
+		_, err := Discover(t.Context(), r, q)
+		var re *RosterError
+		if !errors.As(err, &re) || !strings.Contains(err.Error(), "users.csv have more than 5 memberships: name the conversations") {
+			t.Errorf("%v", err)
+		}
+		if n := len(g.Requests(wire.THello)) - before; n > 10 {
+			t.Errorf("%d connections, when the third user was one too many", n)
+		}
+		r.Named = []Named{{"one", "u0", 2}}
+		q.seats = 50
+		if _, err := Discover(t.Context(), r, q); err != nil {
+			t.Errorf("only what is wanted counts: %v", err)
+		}
+		q.seats = 49
+		if _, err := Discover(t.Context(), r, q); err == nil || !strings.Contains(err.Error(), "name fewer conversations") {
+			t.Errorf("%v", err)
+		}
+	})
 }

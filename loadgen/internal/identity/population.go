@@ -10,11 +10,32 @@ import (
 )
 
 // maxSeats bounds users × conversations of each, about 100 bytes each.
-const maxSeats = 10_000_000
+const maxSeats int64 = 10_000_000
 
-// population makes a population of what each user's list told. All devices are connected. Of the conversations those take
-// part in which two of the users are or more, and that the roster names if it names any: where only one of them is, nobody
-// could tell whether anything was delivered. A conversation stands at the largest head that one of the users was told.
+// tooMany is the error of more memberships than there is room for.
+func (r *Roster) tooMany(most int64) error {
+	cure := "name the conversations that are to take part in a column conversations"
+	if len(r.Named) > 0 {
+		cure = "name fewer conversations, or bring fewer users"
+	}
+	return &RosterError{fmt.Errorf("the users of %s have more than %d memberships: %s", r.File, most, cure)}
+}
+
+// wanted are the conversations that the roster names; nil = it names none, and all are.
+func (r *Roster) wanted() map[string]bool {
+	var list map[string]bool
+	for _, n := range r.Named {
+		if list == nil {
+			list = make(map[string]bool, len(r.Named))
+		}
+		list[n.Conv] = true
+	}
+	return list
+}
+
+// population makes a population of what each user's list told, in which are only wanted conversations. All devices are
+// connected. Of the conversations those take part in which two of the users are or more: where only one of them is, nobody could
+// tell whether anything was delivered. A conversation stands at the largest head that one of the users was told.
 func (r *Roster) population(lists [][]standing) (*Found, error) {
 	p := &population.Population{Brought: true}
 	f := &Found{Population: p}
@@ -32,11 +53,7 @@ func (r *Roster) population(lists [][]standing) (*Found, error) {
 		return nil, &RosterError{err}
 	}
 	all := map[string]*population.Conv{}
-	seats := 0
 	for u, list := range lists {
-		if seats += len(list); seats > maxSeats {
-			return nil, fmt.Errorf("the users of %s have more than %d memberships: name the conversations that are to take part in a column conversations", r.File, maxSeats)
-		}
 		for _, s := range list {
 			c := all[s.conv]
 			if c == nil {
@@ -68,13 +85,10 @@ func (r *Roster) population(lists [][]standing) (*Found, error) {
 	return f, nil
 }
 
-// named leaves only the conversations that the roster names, if it names any. The error tells of those in which a user is
-// not that is said to be.
+// named holds what the roster says of conversations against the lists. The error tells of those in which a user is not that is
+// said to be.
 func (r *Roster) named(index map[string]int32, lists [][]standing) error {
-	if len(r.Named) == 0 {
-		return nil
-	}
-	wanted, said := map[string]bool{}, map[string]bool{}
+	said := map[string]bool{}
 	has := make([]map[string]bool, len(lists))
 	var problems []error
 	for _, n := range r.Named {
@@ -85,7 +99,6 @@ func (r *Roster) named(index map[string]int32, lists [][]standing) error {
 				has[u][s.conv] = true
 			}
 		}
-		wanted[n.Conv] = true
 		if key := n.User + " " + n.Conv; !has[u][n.Conv] && !said[key] {
 			said[key] = true
 			problems = append(problems, fmt.Errorf("%s:%d: the user %s is not in the conversation %s", r.File, n.Line, n.User, n.Conv))
@@ -93,9 +106,6 @@ func (r *Roster) named(index map[string]int32, lists [][]standing) error {
 	}
 	if more := len(problems) - maxSaid; more > 0 {
 		problems = append(problems[:maxSaid], fmt.Errorf("and %d more", more))
-	}
-	for u := range lists {
-		lists[u] = slices.DeleteFunc(lists[u], func(s standing) bool { return !wanted[s.conv] })
 	}
 	return errors.Join(problems...)
 }

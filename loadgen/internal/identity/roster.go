@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -129,20 +130,29 @@ func (p *rosterParser) parse(b []byte) {
 	}
 }
 
+// show names a field with what it holds, unless that may be a token: in a file that has some, the columns may stand in another
+// order than the first line says; and a signed one is longer than ids are.
+func (p *rosterParser) show(what, text string) string {
+	if p.roster.Tokens != nil || len(text) > 64 {
+		return strings.TrimSpace(what + " (not shown: it may be a token)")
+	}
+	return strings.TrimSpace(what + " " + strconv.Quote(text))
+}
+
 // header reads the names of the columns.
 func (p *rosterParser) header(line int, names []string) bool {
 	p.at = map[string]int{}
+	if len(names) > 2 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(columns, strings.ToLower(name)) }) {
+		p.wrong(line, "no name of a column is there; %s", wantColumns) // it may be a line with a token: not quoted
+		return false
+	}
 	for i, name := range names {
-		known := false
-		for _, c := range columns {
-			known = known || c == name
-		}
 		_, twice := p.at[name]
 		switch {
 		case twice:
-			p.wrong(line, "the column %q is there twice", name)
-		case !known:
-			p.wrong(line, "%.80q is no column; %s", name, wantColumns)
+			p.wrong(line, "the column %s is there twice", p.show("", name))
+		case !slices.Contains(columns, name):
+			p.wrong(line, "%s is no column; %s", p.show("", name), wantColumns)
 		}
 		p.at[name] = i
 	}
@@ -167,7 +177,7 @@ func (p *rosterParser) line(line int, record []string) {
 	before := p.count
 	for _, id := range [][2]string{{"user", x.User}, {"device", x.Device}} {
 		if !idForm.MatchString(id[1]) {
-			p.wrong(line, "%s %.80q is no id: want 1 to 64 letters, digits, dots, dashes and underscores", id[0], id[1])
+			p.wrong(line, "%s is no id: want 1 to 64 letters, digits, dots, dashes and underscores", p.show(id[0], id[1]))
 		}
 	}
 	if other, twice := p.seen[x.Device]; twice && p.count == before {
@@ -176,21 +186,21 @@ func (p *rosterParser) line(line int, record []string) {
 	if i, ok := p.at["install"]; ok {
 		n, err := strconv.ParseInt(record[i], 10, 32)
 		if err != nil || n < 1 {
-			p.wrong(line, "install %.80q: want a whole number from 1 to 2147483647, which installation of the app the device has", record[i])
+			p.wrong(line, "%s: want a whole number from 1 to 2147483647, which installation of the app the device has", p.show("install", record[i]))
 		}
 		x.Install = int32(n)
 	}
 	if i, ok := p.at["conversations"]; ok {
 		for _, conv := range strings.Fields(record[i]) {
 			if !idForm.MatchString(conv) {
-				p.wrong(line, "conversation %.80q is no id: want ids of 1 to 64 letters, digits, dots, dashes and underscores, with spaces between", conv)
+				p.wrong(line, "%s is no id: want ids of 1 to 64 letters, digits, dots, dashes and underscores, with spaces between", p.show("conversation", conv))
 			}
 			p.roster.Named = append(p.roster.Named, Named{conv, x.User, line})
 		}
 	}
 	if i, ok := p.at["token"]; ok {
 		if err := wellFormed(record[i]); err != nil {
-			p.wrong(line, "the token of %s %v", x.Device, err)
+			p.wrong(line, "what stands as the token %v", err)
 		}
 		p.roster.Tokens = append(p.roster.Tokens, record[i])
 	}

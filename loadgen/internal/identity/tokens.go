@@ -25,6 +25,7 @@ const (
 type Tokens struct {
 	roster *Roster
 	ask    func(ctx context.Context, who []Identity) ([]string, error)
+	most   int // devices that are asked for at once
 	// Failed, if set before Renewing, is told of each renewal that failed; it is tried again.
 	Failed func(error)
 
@@ -47,7 +48,8 @@ type held struct {
 // Source says where tokens come from: "cmd:" with a line for sh, "file:" with a file that has a column for them, or "" for
 // the roster's own column. Its error names the flag.
 func Source(spec string, r *Roster) (*Tokens, error) {
-	t := &Tokens{roster: r, wake: make(chan struct{}, 1), held: make([]held, len(r.List)), urgent: map[int32]bool{}, changed: make(chan struct{})}
+	t := &Tokens{roster: r, wake: make(chan struct{}, 1), held: make([]held, len(r.List)), urgent: map[int32]bool{}, changed: make(chan struct{}),
+		most: max(1, len(r.List))} // a file is read once for all
 	kind, rest, ok := strings.Cut(spec, ":")
 	switch {
 	case spec == "" && r.Tokens == nil:
@@ -59,6 +61,7 @@ func Source(spec string, r *Roster) (*Tokens, error) {
 	case kind == "cmd" && r.Tokens != nil:
 		return nil, fmt.Errorf("-tokens names a command, and %s has a column token: leave one of them out", r.File)
 	case kind == "cmd":
+		t.most = batch
 		t.ask = func(ctx context.Context, who []Identity) ([]string, error) { return command(ctx, rest, who) }
 	default:
 		if _, err := fromFile(rest)(context.Background(), r.List); err != nil {
@@ -96,7 +99,7 @@ func fromFile(name string) func(context.Context, []Identity) ([]string, error) {
 // Open gets the first token of every device, whatever there was before. Errors: *CommandError, or what is wrong with the file or a token.
 func (t *Tokens) Open(ctx context.Context) error {
 	t.mu.Lock()
-	t.renewed, t.held, t.urgent = 0, make([]held, len(t.held)), map[int32]bool{}
+	t.renewed, t.held, t.urgent, t.failed = 0, make([]held, len(t.held)), map[int32]bool{}, nil
 	t.mu.Unlock()
 	all := make([]int32, len(t.roster.List))
 	for i := range all {
@@ -140,15 +143,22 @@ func (t *Tokens) Renewed() int64 {
 	return t.renewed
 }
 
-// fetch asks for tokens of devices, so many at a time, and keeps them. The first error ends it; what came before is kept.
+// fetch asks for tokens of devices, so many at a time, and keeps them. Those that are refused meanwhile come next: a round
+// over all may take minutes, and a device that waits for its token gives up before. The first error ends it; what came before
+// is kept.
 func (t *Tokens) fetch(ctx context.Context, devices []int32) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	turns := make(chan struct{}, atOnce)
 	var calls sync.WaitGroup
-	for chunk := range slices.Chunk(devices, batch) {
+	asked := make([]bool, len(t.held))
+	for len(devices) > 0 {
 		turns <- struct{}{}
 		if ctx.Err() != nil {
+			break
+		}
+		var chunk []int32
+		if chunk, devices = t.next(devices, asked); len(chunk) == 0 {
 			break
 		}
 		calls.Go(func() {
@@ -173,6 +183,31 @@ func (t *Tokens) fetch(ctx context.Context, devices []int32) error {
 	return nil
 }
 
+// next takes those who are asked for next: those whose token was refused, else the first of the list, and nobody twice. It
+// notes them in asked, and gives the rest of the list.
+func (t *Tokens) next(list []int32, asked []bool) (chunk, rest []int32) {
+	t.mu.Lock()
+	urgent := slices.Sorted(maps.Keys(t.urgent))
+	t.mu.Unlock()
+	take := func(from []int32) (left []int32) {
+		for i, d := range from {
+			switch {
+			case asked[d]:
+			case len(chunk) == t.most:
+				return from[i:]
+			default:
+				asked[d] = true
+				chunk = append(chunk, d)
+			}
+		}
+		return nil
+	}
+	if take(urgent); len(chunk) == 0 {
+		list = take(list)
+	}
+	return chunk, list
+}
+
 // keep takes new tokens. The error names one that has ended already, or that has just been refused.
 func (t *Tokens) keep(devices []int32, tokens []string) (err error) {
 	now := time.Now()
@@ -185,10 +220,12 @@ func (t *Tokens) keep(devices []int32, tokens []string) (err error) {
 				err = fmt.Errorf("the token for %s %s ended at %s already, and it is %s here", x.User, x.Device, h.ends.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 				continue
 			}
-			h.renew = now.Add(h.ends.Sub(now) * 2 / 3)
+			left := h.ends.Sub(now) // up to 292 years: twice that is more than a Duration holds
+			left -= left / 3
 			if t.held[d].text == h.text { // it is not renewed yet: no need to ask without end
-				h.renew = now.Add(max(h.ends.Sub(now)*2/3, togetherIn))
+				left = max(left, togetherIn)
 			}
+			h.renew = now.Add(left)
 		}
 		switch {
 		case t.held[d].text == h.text && t.urgent[d]:
