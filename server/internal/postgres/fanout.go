@@ -12,8 +12,7 @@ import (
 const MaxRangeEvents = 50_000
 
 const eventsSQL = `
-SELECT c.conv_id, c.epoch, e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body,
-       e.subject_user, e.target_seq, e.msg_no, e.created_at
+SELECT c.conv_id, c.epoch, ` + eventColumns + `
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS r (conv, lo, hi)
 JOIN conversations c ON c.conv_id = r.conv
 CROSS JOIN LATERAL (SELECT * FROM events x WHERE x.conv_id = r.conv AND x.seq BETWEEN r.lo AND r.hi

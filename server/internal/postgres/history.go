@@ -11,8 +11,7 @@ import (
 // As syncSQL, from the other end.
 const beforeSQL = `
 SELECT m.head, c.min_seq, c.epoch,
-       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body, e.subject_user,
-       e.target_seq, e.msg_no, e.created_at
+       ` + eventColumns + `
 FROM conversations c
 CROSS JOIN LATERAL (
     SELECT CASE WHEN bool_or(p.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(p.to_seq) END AS head

@@ -10,8 +10,7 @@ import (
 
 // The last visible event is the one at the visible head, if retention has left it: the log has no gaps.
 const inboxSQL = convColumns + `, coalesce(w.user_id, ''),
-       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body, e.subject_user,
-       e.target_seq, e.msg_no, e.created_at` + convTables + `
+       ` + eventColumns + convTables + `
 LEFT JOIN LATERAL (SELECT x.user_id FROM membership_periods x
                    WHERE s.kind = 'direct' AND x.conv_id = u.conv_id AND x.user_id <> $1 LIMIT 1) w ON true
 LEFT JOIN LATERAL (SELECT * FROM events x

@@ -156,7 +156,7 @@ func (s *Store) ListPopulations(ctx context.Context) ([]Population, error) {
 }
 
 const exportSQL = `
-SELECT e.conv_id, c.epoch, e.seq, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text),
+SELECT e.conv_id, c.epoch, e.seq, e.message_id, e.sender_user, e.sender_device, ` + keyColumn + `,
        coalesce(e.body, ''), e.msg_no, e.created_at
 FROM conversations c JOIN events e USING (conv_id)
 WHERE c.namespace = $1 AND e.kind = 'msg' ORDER BY e.conv_id, e.seq`
@@ -182,7 +182,7 @@ func (s *Store) ExportLog(ctx context.Context, namespace string, fn func(im.Even
 		var mid *uuid.UUID
 		_, err = pgx.ForEachRow(rows, []any{&e.Conv, &e.Epoch, &e.Seq, &mid, &e.Sender, &e.SenderDevice, &e.CMID, &e.Body, &e.MsgNo, &e.At},
 			func() error {
-				e.MID = messageID(mid, e.Conv, e.Sender, e.CMID)
+				e.MID = messageID(mid, e.Conv, e.Seq, e.Sender, e.CMID)
 				own = fn(e)
 				return own
 			})

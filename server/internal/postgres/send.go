@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -102,20 +103,21 @@ func (c sendStatement) run(ctx context.Context, on interface {
 			r.Err = codeError(*code)
 			return nil
 		}
-		*r = im.SendResult{Seq: *seq, MsgNo: *msgNo, MID: messageID(mid, q.Conv, q.From.User, q.CMID), Dup: dup, Epoch: *epoch, At: at}
+		*r = im.SendResult{Seq: *seq, MsgNo: *msgNo, MID: messageID(mid, q.Conv, *seq, q.From.User, q.CMID), Dup: dup, Epoch: *epoch, At: at}
 		return nil
 	})
 	return err
 }
 
 // messageID is the id of the message that a request made: what its row says, or, where that says nothing, a UUID of the
-// request's key (version 8 of RFC 9562, from a SHA-256). So a row need not hold it, which would be 16 bytes for each
-// message. Rows from before do.
-func messageID(stored *uuid.UUID, conv, user, cmid string) string {
+// message's seq and the request's key (version 8 of RFC 9562, from a SHA-256). So a row need not hold it, which would be 16
+// bytes for each message. Rows from before do. The seq: a key is free again when retention has removed the message and
+// then its tombstone, and what is sent under it is another message. The key: after a restore a seq may be given again.
+func messageID(stored *uuid.UUID, conv string, seq int64, user, cmid string) string {
 	if stored != nil {
 		return stored.String()
 	}
-	sum := sha256.Sum256([]byte(conv + "\x00" + user + "\x00" + cmid)) // no id has a zero byte
+	sum := sha256.Sum256([]byte(conv + "\x00" + strconv.FormatInt(seq, 10) + "\x00" + user + "\x00" + cmid)) // no id has a zero byte
 	id := uuid.UUID(sum[:16])
 	id[6], id[8] = id[6]&0x0f|0x80, id[8]&0x3f|0x80
 	return id.String()

@@ -15,8 +15,7 @@ import (
 // 0.16 ms in a log of 300 000). For someone who has left, the head is their own leave: what came after is not theirs.
 const syncSQL = `
 SELECT m.head, c.min_seq, c.epoch,
-       e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, coalesce(e.client_msg_id, e.client_msg_uuid::text), e.body, e.subject_user,
-       e.target_seq, e.msg_no, e.created_at
+       ` + eventColumns + `
 FROM conversations c
 CROSS JOIN LATERAL (
     SELECT CASE WHEN bool_or(p.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(p.to_seq) END AS head
@@ -78,8 +77,15 @@ func (s *Store) page(ctx context.Context, sql, conv, user string, seq int64, lim
 	return p, interpret(err)
 }
 
-// nullEvent scans the columns seq, kind, message_id, sender_user, sender_device, client_msg_id, body, subject_user,
-// target_seq, msg_no, created_at; all of them are NULL in a row of an outer join without an event.
+// keyColumn is the key of an event e as the client sent it, whichever column holds it (see migrations/0012_room.sql), and
+// eventColumns are all that a nullEvent scans.
+const (
+	keyColumn    = `coalesce(e.client_msg_id, e.client_msg_uuid::text)`
+	eventColumns = `e.seq, e.kind, e.message_id, e.sender_user, e.sender_device, ` + keyColumn + `, e.body, e.subject_user,
+       e.target_seq, e.msg_no, e.created_at`
+)
+
+// nullEvent scans eventColumns; all of them are NULL in a row of an outer join without an event.
 type nullEvent struct {
 	seq, target, msgNo         *int64
 	kind, sender, device, cmid *string
@@ -98,7 +104,7 @@ func (e *nullEvent) event(conv string, epoch int32) im.Event {
 		CMID: deref(e.cmid), Body: deref(e.body), User: deref(e.subject), Target: deref(e.target), MsgNo: *e.msgNo, At: *e.at,
 	}
 	if ev.Kind == im.KindMsg {
-		ev.MID = messageID(e.mid, conv, ev.Sender, ev.CMID)
+		ev.MID = messageID(e.mid, conv, ev.Seq, ev.Sender, ev.CMID)
 	}
 	return ev
 }

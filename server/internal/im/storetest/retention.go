@@ -42,7 +42,7 @@ func retentionTombstone(e *env) {
 	const day = 24 * time.Hour
 	e.direct()
 	e.must(e.SetRetention(e.ctx, "c1", time.Hour))
-	e.send(ana, "c1", "k1", "old")             // 3
+	first := e.send(ana, "c1", "k1", "old")    // 3
 	e.wantRecall(ana, "c1", 3, "r1", 4, false) // 4
 	e.wantAck(ben, "c1", 4, 4)
 	if r := e.retain(100, day); r != (im.RetentionReport{}) {
@@ -83,8 +83,12 @@ func retentionTombstone(e *env) {
 		e.Fatalf("%+v, want two tombstones to go", r)
 	}
 	e.wantErr(e.trySend(msg(ben, "c1", "k5", "young")).Err, im.ErrExpired)
-	if r := e.send(ana, "c1", "k1", "old"); r.Dup || r.Seq != 6 || r.MsgNo != 3 {
-		e.Fatalf("the first after an empty log: %+v", r)
+	second := e.send(ana, "c1", "k1", "old")
+	if second.Dup || second.Seq != 6 || second.MsgNo != 3 {
+		e.Fatalf("the first after an empty log: %+v", second)
+	}
+	if evs := e.log("c1"); second.MID == first.MID || len(evs) != 1 || evs[0].MID != second.MID {
+		e.Fatalf("two messages under one key are both named %s; the second is read as %+v", first.MID, evs)
 	}
 	e.wantHistory(ben, "c1", "msg@6")
 }

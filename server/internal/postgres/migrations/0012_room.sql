@@ -46,8 +46,8 @@ CREATE UNIQUE INDEX events_request ON events
     (conv_id, im_request_digest(sender_user, coalesce(client_msg_id, client_msg_uuid::text)))
 WHERE coalesce(client_msg_id, client_msg_uuid::text) IS NOT NULL;
 
--- The functions as before, with all this. A message's row has no message_id any more: the store makes the id of the key
--- (messageID). own_seq, which is 0 or more, is not looked up where it cannot matter. The two EXISTS end in OFFSET 0, so that
+-- The functions as before, with all this. A message's row has no message_id any more: the store makes the id of seq and
+-- key (messageID). own_seq, which is 0 or more, is not looked up where it cannot matter. The two EXISTS end in OFFSET 0, so that
 -- they are look-ups for good: a plan made while the tables were small might read them whole into a hash table.
 CREATE OR REPLACE FUNCTION im_send_batch(p_conv text[], p_user text[], p_dev text[], p_cmid text[], p_hash bytea[], p_mid uuid[],
                               p_body text[], p_wait boolean)
