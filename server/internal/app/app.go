@@ -150,14 +150,14 @@ func runMigrate(ctx context.Context, args []string, env map[string]string, stdou
 	return err
 }
 
-// startTimeout bounds how long the start waits for the database.
+// startTimeout bounds how long the start waits for the database to answer.
 const startTimeout = 20 * time.Second
 
-// openStore connects, and migrates if asked to.
+// openStore connects, and migrates if asked to, which takes as long as it takes.
 func openStore(ctx context.Context, cfg postgres.Config, migrate bool) (*postgres.Store, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	connect, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	store, err := postgres.Open(ctx, cfg)
+	store, err := postgres.Open(connect, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("the database cannot be used: %w", err)
 	}

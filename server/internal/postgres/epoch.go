@@ -137,10 +137,16 @@ func (s *Store) EpochRun(ctx context.Context) (under bool, err error) {
 
 // LiveGateways lists the gateways whose lease has not lapsed by the database's clock.
 func (s *Store) LiveGateways(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, `SELECT gateway_id FROM gateways WHERE lease_until > clock_timestamp() ORDER BY gateway_id`)
-	if err != nil {
-		return nil, interpret(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	list, err := liveGateways(ctx, s.pool)
 	return list, interpret(err)
+}
+
+func liveGateways(ctx context.Context, on interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}) ([]string, error) {
+	rows, err := on.Query(ctx, `SELECT gateway_id FROM gateways WHERE lease_until > clock_timestamp() ORDER BY gateway_id`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
