@@ -66,6 +66,10 @@ var invalidSQL = map[string]string{
 	"a recalled message has its hash and no body, others a body; a recall is its sender's (L1)": `
 		SELECT count(*) FROM events e LEFT JOIN events r ON r.conv_id = e.conv_id AND r.target_seq = e.seq
 		WHERE e.kind = 'msg' AND ((r.seq IS NULL) <> (e.body IS NOT NULL) OR (r.seq IS NULL) <> (e.request_hash IS NULL) OR r.sender_user <> e.sender_user)`,
+	"keys and ids are where a send and a recall write them": `
+		SELECT count(*) FROM events WHERE message_id IS NOT NULL OR (client_msg_uuid IS NOT NULL) <> (kind = 'msg') OR (client_msg_id IS NOT NULL) <> (kind = 'recall')`,
+	"the first send has taken the room of its conversation's row": `
+		SELECT count(*) FROM conversations WHERE msg_count > 0 AND room IS NOT NULL`,
 	"cursors and positions are not ahead (D4)": `
 		SELECT (SELECT count(*) FROM device_cursors d JOIN conversations c USING (conv_id) WHERE d.delivered_seq >= c.next_seq)
 		     + (SELECT count(*) FROM read_positions d JOIN conversations c USING (conv_id) WHERE d.read_seq >= c.next_seq)`,
@@ -100,7 +104,7 @@ func filledAnswers(t *testing.T, f fixture, size fill.Size) {
 	again := func(conv string, seq int64) (q im.SendReq) {
 		t.Helper()
 		q.Conv = conv
-		if err := f.pool.QueryRow(t.Context(), `SELECT sender_user, client_msg_id, coalesce(body, '') FROM events WHERE conv_id = $1 AND seq = $2`,
+		if err := f.pool.QueryRow(t.Context(), `SELECT sender_user, `+keyColumn+`, coalesce(body, '') FROM events e WHERE conv_id = $1 AND seq = $2`,
 			conv, seq).Scan(&q.From.User, &q.CMID, &q.Body); err != nil {
 			t.Fatal(err)
 		}

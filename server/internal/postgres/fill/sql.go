@@ -47,11 +47,11 @@ CREATE TEMP TABLE bodies AS
 SELECT n, body, sha256('\x6d736700' || convert_to(body, 'UTF8')) AS hash
 FROM generate_series(0, 259) n CROSS JOIN LATERAL (SELECT rpad('A message of ' || n + 20 || ' characters ', n + 20, '.') AS body) b;
 ANALYZE bodies;
-INSERT INTO conversations (conv_id, kind, delivery_mode, next_seq, msg_count, min_seq, retention_ms, retain_at, namespace)
+INSERT INTO conversations (conv_id, kind, delivery_mode, next_seq, msg_count, min_seq, retention_ms, retain_at, namespace, room)
 SELECT conv, kind, CASE WHEN conv = 'f-hot' THEN 'pull' ELSE 'push' END, m + e + 1,
        e - e / 97 - CASE WHEN kind = 'group' THEN 3 ELSE 0 END, CASE WHEN gone > 0 THEN m + gone + 1 ELSE 1 END,
        CASE WHEN gone > 0 THEN {Days} * 2 / 3 * 86400000::bigint END,
-       CASE WHEN gone > 0 THEN start + (gone + phase) / e * interval '{Days} days' + interval '1 day' * ({Days} * 2 / 3) END, 'f'
+       CASE WHEN gone > 0 THEN start + (gone + phase) / e * interval '{Days} days' + interval '1 day' * ({Days} * 2 / 3) END, 'f', NULL
 FROM fill ORDER BY conv;
 INSERT INTO direct_pairs (user_low, user_high, conv_id)
 SELECT LEAST(members[1] COLLATE "C", members[2] COLLATE "C"), GREATEST(members[1] COLLATE "C", members[2] COLLATE "C"), conv
@@ -68,14 +68,14 @@ const joinsSQL = `
 INSERT INTO events (conv_id, seq, kind, sender_user, subject_user, msg_no, created_at)
 SELECT conv, n, 'join', members[1], u, 0, start FROM fill, unnest(members) WITH ORDINALITY AS u (u, n) WHERE gone = 0 ORDER BY 1, 2`
 
-// The hashes are those of postgres.requestHash, which a recalled message has in the place of its body. Only what the order
-// needs is sorted, the rest is put to it: wide rows take six times as long.
+// Rows are as the store writes them: none has a message_id, a message's key is a UUID and held as one, that of a recall is
+// text. The hashes are those of postgres.requestHash, which a recalled message has in the place of its body. Only what the
+// order needs is sorted, the rest is put to it: wide rows take six times as long.
 const eventsSQL = `
-INSERT INTO events (conv_id, seq, kind, message_id, sender_user, sender_device, client_msg_id, request_hash, body,
+INSERT INTO events (conv_id, seq, kind, sender_user, sender_device, client_msg_id, client_msg_uuid, request_hash, body,
                     subject_user, target_seq, msg_no, created_at)
-SELECT conv, m + r, x.kind, CASE WHEN x.kind = 'msg' THEN (to_char(id, 'fm00000000') || to_char(r, 'fm000000000000000000000000'))::uuid END,
-       sender, CASE WHEN x.kind IN ('msg', 'recall') THEN sender || '-d1' END,
-       CASE WHEN x.kind IN ('msg', 'recall') THEN '00000000-0000-4000-8000-' || to_char(r, 'fm000000000000') END,
+SELECT conv, m + r, x.kind, sender, CASE WHEN x.kind IN ('msg', 'recall') THEN sender || '-d1' END,
+       CASE WHEN x.kind = 'recall' THEN key END, CASE WHEN x.kind = 'msg' THEN im_uuid(key) END,
        CASE WHEN x.kind = 'recall' THEN sha256('\x726563616c6c00' || convert_to((m + r - 3)::text, 'UTF8'))
             WHEN x.kind = 'msg' AND x.recalled THEN b.hash END,
        CASE WHEN x.kind = 'msg' AND NOT x.recalled THEN b.body END,
@@ -88,7 +88,8 @@ JOIN fill f USING (id) JOIN bodies b ON b.n = t.body
 CROSS JOIN LATERAL (SELECT CASE WHEN k < m AND r IN (200, 400) THEN 'leave' WHEN k < m AND r = 300 THEN 'join'
                                 WHEN r % 97 = 0 THEN 'recall' ELSE 'msg' END AS kind,
                            (r + 3) % 97 = 0 AND r + 3 <= e AS recalled,
-                           members[1 + CASE WHEN r % 97 = 0 THEN r - 3 ELSE r END / 3 % k] AS sender OFFSET 0) x`
+                           members[1 + CASE WHEN r % 97 = 0 THEN r - 3 ELSE r END / 3 % k] AS sender,
+                           '00000000-0000-4000-8000-' || to_char(r, 'fm000000000000') AS key OFFSET 0) x`
 
 // Most devices are a few events behind, some fifty, and one of a hundred has never acknowledged. Who has left is behind
 // their own leave. h is the same at every filling.
