@@ -15,6 +15,7 @@ package bus
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -301,13 +302,23 @@ func (b *Bus) putBack(out *batch) {
 // maxName is what PostgreSQL keeps of an application_name, in bytes.
 const maxName = 63
 
+// Conns is how many connections a Bus has at most.
+const Conns = 2
+
+// applicationName ends with the gateway's id, which is ASCII; one that does not fit is cut, and has a digest of the whole of
+// it at the end, so that no two share a name.
 func applicationName(role, gateway string) string {
 	name := "imbench bus " + role + " " + gateway
-	return name[:min(len(name), maxName)] // ids are ASCII
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(gateway))
+	digest := "~" + hex.EncodeToString(sum[:8])
+	return name[:maxName-len(digest)] + digest
 }
 
 // ListenerName is the application_name of the listener's connection of a gateway, as the database shows it. It is there
-// as long as the process is, but for moments in which it connects again. Long ids that begin alike may share one.
+// as long as the process is, but for moments in which it connects again. No other id has it.
 func ListenerName(gateway string) string { return applicationName("listener", gateway) }
 
 // connect opens one of the two connections.
