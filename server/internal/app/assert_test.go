@@ -11,7 +11,7 @@ import (
 
 // asserted is a store that says of these devices that they are lost.
 type asserted struct {
-	im.Leases
+	leases
 	lost []string
 }
 

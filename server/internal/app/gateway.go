@@ -309,6 +309,8 @@ func (p *process) ready() error {
 		return errors.New("the database is away")
 	case !p.bus.Stats().Listening:
 		return errors.New("not listening to announcements")
+	case p.lease.away.Load():
+		return errors.New("another process has this gateway's id and lease")
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"imbench/server/internal/batch"
-	"imbench/server/internal/bus"
 	"imbench/server/internal/hub"
 	"imbench/server/internal/im"
 )
@@ -24,9 +23,18 @@ const (
 	leaseParts = 3
 )
 
-// lease is this gateway's lease and the care of its routes. One goroutine (keep) writes; token may be asked from any.
+// leases is where a gateway's lease is kept, and what tells of another process of its id; *postgres.Store is it.
+type leases interface {
+	im.Leases
+	// LeaseElsewhere says which lease of this id is in force, if it is another than the given one; until is zero if none is.
+	LeaseElsewhere(ctx context.Context, gateway, lease string) (holder string, until time.Time, err error)
+	// Connected says whether a connection of this application name is there.
+	Connected(ctx context.Context, application string) (bool, error)
+}
+
+// lease is this gateway's lease and the care of its routes. One goroutine (keep) writes; token and away may be asked from any.
 type lease struct {
-	store   im.Leases
+	store   leases
 	ping    func(ctx context.Context) error
 	hub     *hub.Hub
 	release func(im.Route)
@@ -36,9 +44,9 @@ type lease struct {
 	at      *atomic.Int64 // when the lease was last renewed, in nanoseconds since 1970: for the metrics
 	log     *slog.Logger
 
-	elsewhere func(ctx context.Context, gateway, lease, application string) (until time.Time, connected bool, err error)
-	taken     func() // another process of this gateway id has the lease, and lives
-	rival     rival
+	taken func() // another process of this gateway id has the lease, and lives
+	rival rival
+	away  atomic.Bool // another process of this gateway id has the lease
 
 	now    atomic.Pointer[string] // the token
 	assert chan struct{}          // capacity 1: all routes are to be asserted
@@ -46,25 +54,13 @@ type lease struct {
 	renewed  time.Time      // when the lease was, by this process's clock: it says when to ask, and judges nothing
 	todo     []im.HeldRoute // routes that are still to be asserted in this round
 	asserted time.Time      // when the last round began
-	lapses   atomic.Int64   // times that the lease had lapsed, or was another process's
+	lapses   atomic.Int64   // times that the lease was lost: it had lapsed, or another process had it
 	again    atomic.Int64   // routes asserted
 	lost     atomic.Int64   // connections closed because their devices were claimed elsewhere
 }
 
 // token is that of the lease as it is now.
 func (l *lease) token() string { return *l.now.Load() }
-
-// begin takes the lease; what was routed to another process of this gateway's name is cleared.
-func (l *lease) begin(ctx context.Context) error {
-	now, err := l.store.RenewLease(ctx, l.gateway, "", l.ttl)
-	if err != nil {
-		return err
-	}
-	l.now.Store(&now)
-	l.renewed, l.asserted = time.Now(), time.Now()
-	l.at.Store(l.renewed.UnixNano())
-	return nil
-}
 
 // drop gives the lease up.
 func (l *lease) drop(ctx context.Context) error { return l.store.DropLease(ctx, l.gateway, l.token()) }
@@ -117,7 +113,7 @@ func (l *lease) step(ctx context.Context, limit time.Duration) {
 	if up := err == nil; l.up.Swap(up) != up {
 		l.log.Warn("the database", "answers", up, "error", err)
 	}
-	for err == nil && len(l.todo) > 0 && !l.due() {
+	for err == nil && len(l.todo) > 0 && !l.due() && !l.away.Load() {
 		err = call(l.assertSome)
 	}
 	if err != nil && l.up.Load() && ctx.Err() == nil {
@@ -132,32 +128,43 @@ func (l *lease) due() bool { return time.Since(l.renewed) >= l.ttl/leaseParts }
 // it: as soon as that process is seen to live, this one ends.
 func (l *lease) renew(ctx context.Context) error {
 	old := l.token()
-	until, _, err := l.elsewhere(ctx, l.gateway, old, "")
+	now, err := l.store.RenewLease(ctx, l.gateway, old, l.ttl)
+	if errors.Is(err, im.ErrLeaseHeld) {
+		return l.watch(ctx, old)
+	}
 	if err != nil {
 		return err
 	}
-	known := !l.rival.until.IsZero()
+	l.renewed, l.rival = time.Now(), rival{}
+	l.at.Store(l.renewed.UnixNano())
+	counted := l.away.Swap(false)
+	if now != old {
+		l.now.Store(&now)
+		if !counted {
+			l.lapses.Add(1)
+		}
+		l.log.Warn("the lease had lapsed: the routes of all connections are asserted again")
+		l.round()
+	}
+	return nil
+}
+
+// watch looks at the lease of another process of this gateway id. While that is in force the routes are that process's, and
+// this one asserts none.
+func (l *lease) watch(ctx context.Context, own string) error {
+	_, until, err := l.store.LeaseElsewhere(ctx, l.gateway, own)
+	if err != nil {
+		return err
+	}
+	if !l.away.Swap(true) {
+		l.lapses.Add(1)
+		l.log.Warn("the lease is held by another process of this gateway id: devices are turned away until it lapses, or until that process is seen to live", "until", until)
+	}
 	if l.rival.lives(until) {
 		l.taken()
 	}
-	if !until.IsZero() {
+	if !until.IsZero() { // else it has just lapsed
 		l.renewed = time.Now() // looked at again when it would have been renewed
-		if !known {
-			l.log.Warn("the lease is held by another process of this gateway id: devices are turned away until it lapses, or until that process is seen to live", "until", until)
-		}
-		return nil
-	}
-	now, err := l.store.RenewLease(ctx, l.gateway, old, l.ttl)
-	if err != nil {
-		return err
-	}
-	l.renewed = time.Now()
-	l.at.Store(l.renewed.UnixNano())
-	if now != old {
-		l.now.Store(&now)
-		l.lapses.Add(1)
-		l.log.Warn("the lease had lapsed: the routes of all connections are asserted again")
-		l.round()
 	}
 	return nil
 }
@@ -208,25 +215,12 @@ func (c claims) Claim(ctx context.Context, claim im.RouteClaim) (im.RouteResult,
 	return c.Claimer.Claim(ctx, claim)
 }
 
-// rival is another process with this gateway's id, as its lease shows it.
-type rival struct{ until time.Time }
-
-// lives says whether the other process has renewed its lease since it was looked at last; until is zero when there is none.
-func (r *rival) lives(until time.Time) bool {
-	before := r.until
-	r.until = until
-	return !before.IsZero() && until.After(before)
-}
-
 // takeLease announces the gateway in the database, once no other process has its id. Its row is there before it looks for a
 // run of restore-epoch, which looks for such rows before it begins.
 func (p *process) takeLease(ctx context.Context) error {
 	p.lease = &lease{store: p.store, ping: p.store.Ping, gateway: p.cfg.gatewayID, ttl: p.cfg.lease, up: &p.dbUp, at: &p.leaseRenewed, log: p.log,
-		elsewhere: p.store.LeaseElsewhere, taken: func() { p.end(errTaken) }, assert: make(chan struct{}, 1)}
-	err := p.lease.await(ctx)
-	if err == nil {
-		err = p.lease.begin(ctx)
-	}
+		taken: func() { p.end(errTaken) }, assert: make(chan struct{}, 1)}
+	err := p.lease.begin(ctx)
 	restoring := false
 	if err == nil {
 		restoring, err = p.store.EpochRun(ctx)
@@ -243,38 +237,6 @@ func (p *process) takeLease(ctx context.Context) error {
 	}
 	return nil
 }
-
-// lookAgain is how often a gateway that starts looks at the lease of another process.
-const lookAgain = 50 * time.Millisecond
-
-// await waits until no other process of this gateway id is there. One that has ended without giving up its lease has no
-// connection any more, and is not waited for; one that is connected either renews its lease, which is an error, or hangs, and
-// loses it when the lease lapses.
-func (l *lease) await(ctx context.Context) error {
-	tick := time.NewTicker(lookAgain)
-	defer tick.Stop()
-	for first := true; ; first = false {
-		until, connected, err := l.elsewhere(ctx, l.gateway, "", bus.ListenerName(l.gateway))
-		switch {
-		case err != nil:
-			return err
-		case l.rival.lives(until):
-			return errTaken
-		case until.IsZero() || !connected:
-			l.rival = rival{}
-			return nil
-		case first:
-			l.log.Warn("another process has this gateway id: waiting to see whether it lives, or for its lease to lapse", "until", until)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-var errTaken = errors.New("another process runs with this gateway id and holds its lease: give each its own -gateway-id (or IM_GATEWAY_ID), or end the other one first")
 
 var errRestoring = errors.New(`"server restore-epoch" runs on this database, or was interrupted: let it end, or run it again; gateways start after it`)
 

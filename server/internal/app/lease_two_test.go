@@ -13,16 +13,41 @@ import (
 	"imbench/server/wire"
 )
 
+// logs waits until the log says this; the bound only ends a test that has failed.
+func (r *running) logs(what string) {
+	r.t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 3000 {
+		if strings.Contains(r.log.String(), what) {
+			return
+		}
+		<-tick.C
+	}
+	r.t.Fatalf("the log does not say %q\n%s", what, r.log)
+}
+
 // A second process with a living gateway's id ends with a sentence, and the first one does not notice.
 func TestTwoGatewaysWithOneID(t *testing.T) {
 	t.Parallel()
 	url, _ := newDatabase(t)
-	first := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1", "-lease", "1s")
+	first := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1", "-lease", "15s")
 	first.call("POST", "/admin/v1/populations", population, 201, nil)
 	d := first.connect("t-u1-d1", websocket.DefaultDialer, "ws")
-	code, stdout, stderr := run(t, testEnv, "-db", url, "-gateway-id", "g1", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0")
-	if want := "server: another process runs with this gateway id and holds its lease"; code != exitError || stdout != "" || !strings.Contains(stderr, want) {
-		t.Errorf("%d %q %q, want %q", code, stdout, stderr, want)
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(t.Context())
+	second, _ := launch(t, testEnv, nil, "-db", url, "-gateway-id", "g1")
+	second.logs("waiting to see whether it lives")
+	// The first one's next renewal, a little early.
+	if _, err := db.Exec(t.Context(), `UPDATE gateways SET lease_until = lease_until + interval '1 second' WHERE gateway_id = 'g1'`); err != nil {
+		t.Fatal(err)
+	}
+	second.wait(exitError)
+	if want := "server: another process runs with this gateway id and holds its lease"; !strings.Contains(second.log.String(), want) {
+		t.Errorf("%s, want %q", second.log, want)
 	}
 	if f := d.ask(wire.Request{T: wire.TPing, RID: "p"}); f.T != wire.TPong {
 		t.Errorf("the first one's device: %+v", f)
@@ -38,8 +63,8 @@ func TestTwoGatewaysWithOneID(t *testing.T) {
 	}
 }
 
-// A lease whose process has ended without giving it up is taken at once; that of one which is still connected and does
-// nothing when it lapses.
+// A lease whose process has ended without giving it up is taken; that of one which is still connected and does nothing when
+// it lapses.
 func TestLeaseOfAProcessThatIsGone(t *testing.T) {
 	t.Parallel()
 	url, _ := newDatabase(t)
@@ -49,17 +74,18 @@ func TestLeaseOfAProcessThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close(t.Context())
-	held := func(id, length string) {
+	exec := func(sql, id string) {
 		t.Helper()
-		if _, err := db.Exec(t.Context(), `INSERT INTO gateways (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::interval, 'gone')`, id, length); err != nil {
+		if _, err := db.Exec(t.Context(), sql, id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	held("g1", "1 day")
+	const held = `INSERT INTO gateways (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + interval '1 day', 'gone')`
+	exec(held, "g1")
 	if r := start(t, testEnv, nil, "-db", url, "-gateway-id", "g1"); strings.Contains(r.log.String(), "waiting") {
 		t.Errorf("it waited for a process that is not there:\n%s", r.log)
 	}
-	held("g2", "1 second")
+	exec(held, "g2")
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +96,12 @@ func TestLeaseOfAProcessThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hangs.Close(t.Context())
-	r := start(t, testEnv, nil, "-db", url, "-gateway-id", "g2")
+	r, ready := launch(t, testEnv, nil, "-db", url, "-gateway-id", "g2")
+	r.logs("waiting to see")
+	exec(`UPDATE gateways SET lease_until = clock_timestamp() WHERE gateway_id = $1`, "g2")
+	ready()
 	var alone bool
-	if err := db.QueryRow(t.Context(), `SELECT holder <> 'gone' FROM gateways WHERE gateway_id = 'g2'`).Scan(&alone); err != nil || !alone || !strings.Contains(r.log.String(), "waiting to see") {
+	if err := db.QueryRow(t.Context(), `SELECT holder <> 'gone' FROM gateways WHERE gateway_id = 'g2'`).Scan(&alone); err != nil || !alone {
 		t.Errorf("the lease is its own: %v, %v\n%s", alone, err, r.log)
 	}
 }
@@ -95,12 +124,9 @@ func TestLeaseIsTakenByALivingProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	renew()
-	for !strings.Contains(r.log.String(), "held by another process of this gateway id") {
-		<-tick.C
-	}
+	r.logs("held by another process of this gateway id")
+	r.untilReady(503)
 	if f := d.ask(wire.Request{T: wire.TPing, RID: "p"}); f.T != wire.TPong {
 		t.Errorf("%+v", f)
 	}

@@ -115,8 +115,16 @@ func (s *syncBuffer) String() string {
 // start runs the program on free ports, until the test ends or stop is called.
 func start(t *testing.T, env []string, stdin io.Reader, args ...string) *running {
 	t.Helper()
+	r, ready := launch(t, env, stdin, args...)
+	ready()
+	return r
+}
+
+// launch is start for a program that need not serve at once: ready waits until it does.
+func launch(t *testing.T, env []string, stdin io.Reader, args ...string) (r *running, ready func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &running{t: t, log: &syncBuffer{}, stop: cancel, done: make(chan int, 1)}
+	r = &running{t: t, log: &syncBuffer{}, stop: cancel, done: make(chan int, 1)}
 	out, in := io.Pipe()
 	go func() {
 		code := Run(ctx, append([]string{"-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-drain", "50ms"}, args...), env, stdin, in, r.log)
@@ -130,14 +138,16 @@ func start(t *testing.T, env []string, stdin io.Reader, args ...string) *running
 			t.Logf("log of %s:\n%s", r.Gateway, r.log)
 		}
 	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatalf("did not start: %v\n%s", err, r.log)
+	return r, func() {
+		t.Helper()
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatalf("did not start: %v\n%s", err, r.log)
+		}
+		if err := json.Unmarshal([]byte(line), r); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
 	}
-	if err := json.Unmarshal([]byte(line), r); err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
-	return r
 }
 
 // wait waits for the program's end and holds the exit code against want (-1 = any).

@@ -49,7 +49,7 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 	m.gauge("im_database_up", "1 while the database answers.", truth(s.p.dbUp.Load()))
 	m.gauge("im_lease_seconds", "How long the lease of this gateway lasts after its renewal; then another gateway clears its routes.", s.p.cfg.lease.Seconds())
 	m.gauge("im_lease_renewed_timestamp_seconds", "When the lease was last renewed, Unix time.", float64(s.p.leaseRenewed.Load())/1e9)
-	m.counter("im_lease_lapses_total", "Times that the lease had lapsed, or was held by another process of the same gateway id, when it was renewed.", float64(s.p.lease.lapses.Load()))
+	m.counter("im_lease_lapses_total", "Times that the lease was lost: it had lapsed when it was to be renewed, or another process of the same gateway id had it.", float64(s.p.lease.lapses.Load()))
 	m.counter("im_routes_asserted_total", "Routes of connections that were compared with the store's, and written again where others had cleared them.", float64(s.p.lease.again.Load()))
 	m.counter("im_routes_lost_total", "Connections closed because their device was found to be connected elsewhere, without an announcement of that.", float64(s.p.lease.lost.Load()))
 	if cert := s.p.cfg.cert; cert != nil {

@@ -23,6 +23,8 @@ var (
 	ErrUnavailable = errors.New("unavailable: the outcome is unknown")
 	// ErrBusy is internal: the conversation's row is locked elsewhere; the request goes to the contended lane.
 	ErrBusy = errors.New("conversation is locked elsewhere")
+	// ErrLeaseHeld is internal too: another process of this gateway id has a lease in force.
+	ErrLeaseHeld = errors.New("the lease is another process's")
 )
 
 // BadRequest is an ErrBadRequest that says what is wrong with the request, in a sentence that the client may see.

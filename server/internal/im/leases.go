@@ -48,9 +48,13 @@ type Leases interface {
 	// there still or not: those devices are lost, in no order, and so are devices that exist no more.
 	AssertRoutes(ctx context.Context, gateway string, held []HeldRoute) (lost []string, err error)
 
+	// BeginLease begins a gateway's lease, for ttl: what is routed to it was routed to a process that has ended, and is
+	// cleared. A lease in force is taken over only if its token is seen: that of a process which the caller takes for gone
+	// ("" = of none). Errors: ErrLeaseHeld if another is in force; nothing was changed then.
+	BeginLease(ctx context.Context, gateway, seen string, ttl time.Duration) (lease string, err error)
 	// RenewLease keeps a gateway alive for ttl, and returns the token that its lease has now: another than the given one
-	// if that was no longer in force. Then routes may have been cleared: see AssertRoutes. Without a token the gateway
-	// begins: what is routed to it was routed to a process that has ended, and is cleared.
+	// if that was no longer in force. Then routes may have been cleared: see AssertRoutes. Errors: ErrLeaseHeld if another
+	// process's lease is in force; nothing was changed then.
 	// A call that finds its lease in force also clears the routes of gateways whose lease lapsed more than a third of ttl
 	// ago, a bounded number a call. (After the database was away all have lapsed: who comes first leaves the others a
 	// period of renewal.)

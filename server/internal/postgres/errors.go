@@ -15,7 +15,7 @@ import (
 // interpret turns an error of the driver into one of the domain, by SQLSTATE and constraint name. What it does not know
 // stays as it is: a fault of ours or a schema that does not fit, and the batchers then look for the request behind it.
 func interpret(err error) error {
-	if err == nil || errors.Is(err, im.ErrUnavailable) || errors.Is(err, pgx.ErrNoRows) {
+	if err == nil || errors.Is(err, im.ErrUnavailable) || errors.Is(err, im.ErrLeaseHeld) || errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	var pe *pgconn.PgError

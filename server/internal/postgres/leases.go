@@ -11,11 +11,20 @@ import (
 	"imbench/server/internal/im"
 )
 
-// A lease that is in force under the token that the gateway knows goes on; any other begins anew.
+// A lease that is in force under the token that the gateway knows goes on, one that has lapsed begins anew, and another's
+// stays: then there is no row. Whose it is and what becomes of it is one statement, under the row's lock.
 const renewSQL = `
 INSERT INTO gateways AS g (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond', $4)
 ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until,
     holder = CASE WHEN g.holder = $3 AND g.lease_until > clock_timestamp() THEN g.holder ELSE EXCLUDED.holder END
+WHERE g.holder = $3 OR g.lease_until <= clock_timestamp()
+RETURNING holder`
+
+// As renewSQL, but that the lease has a new token in any case.
+const beginSQL = `
+INSERT INTO gateways AS g (gateway_id, lease_until, holder) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond', $4)
+ON CONFLICT (gateway_id) DO UPDATE SET lease_until = EXCLUDED.lease_until, holder = EXCLUDED.holder
+WHERE g.holder = $3 OR g.lease_until <= clock_timestamp()
 RETURNING holder`
 
 // Rows that a claim or another sweep holds are left to the next call, so that this never waits; 10 000 routes a call
@@ -47,32 +56,48 @@ WITH RECURSIVE routed AS (
 DELETE FROM gateways g WHERE gateway_id IN (SELECT gateway_id FROM dead)
 AND NOT EXISTS (SELECT 1 FROM routes d WHERE d.gateway_id = g.gateway_id)`
 
+// BeginLease begins a gateway's lease, and clears what is routed to it; see im.Store.
+func (s *Store) BeginLease(ctx context.Context, gateway, seen string, ttl time.Duration) (lease string, err error) {
+	if lease, err = s.takeLease(ctx, beginSQL, gateway, seen, ttl); err != nil {
+		return "", err
+	}
+	return lease, interpret(s.dropRoutes(ctx, gateway, lease))
+}
+
 // RenewLease keeps a gateway alive for ttl, and clears routes of gateways that are not; see im.Store.
 func (s *Store) RenewLease(ctx context.Context, gateway, lease string, ttl time.Duration) (now string, err error) {
-	err = s.inner.QueryRow(ctx, renewSQL, gateway, ttl.Microseconds(), lease, rand.Text()).Scan(&now)
-	switch {
-	case err != nil:
-	case lease == "":
-		err = s.dropRoutes(ctx, gateway, now)
-	case lease == now:
+	now, err = s.takeLease(ctx, renewSQL, gateway, lease, ttl)
+	if err == nil && now == lease {
 		_, err = s.inner.Exec(ctx, lapsedSQL, (ttl / 3).Microseconds(), gateway)
 	}
 	return now, interpret(err)
 }
 
-const leaseElsewhereSQL = `
-SELECT lease_until, EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = $3)
-FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp()`
-
-// LeaseElsewhere says until when another lease of this gateway id than the given one is in force, zero if none is: another
-// process holds it, or held it when it ended without dropping it. connected says whether a connection of the given
-// application name, which such a process has, is there.
-func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease, application string) (until time.Time, connected bool, err error) {
-	err = s.inner.QueryRow(ctx, leaseElsewhereSQL, gateway, lease, application).Scan(&until, &connected)
+// takeLease has the lease go on or begin, whichever sql says, unless it is in force under another token than this one.
+func (s *Store) takeLease(ctx context.Context, sql, gateway, token string, ttl time.Duration) (now string, err error) {
+	err = s.inner.QueryRow(ctx, sql, gateway, ttl.Microseconds(), token, rand.Text()).Scan(&now)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return time.Time{}, false, nil
+		return "", im.ErrLeaseHeld
 	}
-	return until, connected, interpret(err)
+	return now, interpret(err)
+}
+
+const leaseElsewhereSQL = `SELECT holder, lease_until FROM gateways WHERE gateway_id = $1 AND holder <> $2 AND lease_until > clock_timestamp()`
+
+// LeaseElsewhere says which lease of this gateway id is in force, if it is another than the given one, and until when;
+// until is zero if none is. Another process holds it, or held it when it ended without dropping it: see Connected.
+func (s *Store) LeaseElsewhere(ctx context.Context, gateway, lease string) (holder string, until time.Time, err error) {
+	err = s.inner.QueryRow(ctx, leaseElsewhereSQL, gateway, lease).Scan(&holder, &until)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", time.Time{}, nil
+	}
+	return holder, until, interpret(err)
+}
+
+// Connected says whether a connection of this application name is there.
+func (s *Store) Connected(ctx context.Context, application string) (there bool, err error) {
+	err = s.inner.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1)`, application).Scan(&there)
+	return there, interpret(err)
 }
 
 const dropRoutesSQL = `

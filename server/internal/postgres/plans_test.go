@@ -164,7 +164,7 @@ func plannedCalls() []planned {
 			return rows(err, len(lost), 0)
 		}},
 		{"lapsed", 60, func(ctx context.Context, e *explained) error {
-			lease, err := e.RenewLease(ctx, "h", "", time.Hour)
+			lease, err := e.BeginLease(ctx, "h", "", time.Hour)
 			if err != nil {
 				return err
 			}

@@ -32,7 +32,10 @@ func TestRequestsHoldNothingUp(t *testing.T) {
 	if res, err := f.AckBatch(ctx, []im.AckReq{{From: im.Principal{User: "ben", Device: "ben-d", Install: 1}, Conv: "c", Seq: sent.Seq}}); err != nil || res[0].Err != nil {
 		t.Errorf("acknowledgement: %v, %v", res, err)
 	}
-	if _, err := f.RenewLease(ctx, "g", "", time.Second); err != nil {
+	if _, err := f.BeginLease(ctx, "g", "", time.Second); err != nil {
 		t.Errorf("lease: %v", err)
+	}
+	if err := f.Ping(ctx); err != nil { // by which the gateway says whether it is ready
+		t.Errorf("the database is held for away: %v", err)
 	}
 }

@@ -27,9 +27,10 @@ type Config struct {
 	URL       string
 	Conns     int32 // connections for what devices and administrators ask for; default 8
 	SendConns int32 // connections for SendBatch, at least the Sender's workers + waiters; default 4
-	// InnerConns are connections for fan-out, acknowledgements, routes, leases and the sweep; default 4. Requests must not
-	// hold them up: devices that are told late ask for what is there already, and if what they ask were served first,
-	// they would be told later still, and ask for more.
+	// InnerConns are connections for fan-out, acknowledgements, read reports, routes, leases and the sweep, more than there
+	// are writes of acknowledgements and read reports at once; default 4. What devices ask to read must not hold them up:
+	// devices that are told late ask for what is there already, and if what they ask were served first, they would be told
+	// later still, and ask for more.
 	InnerConns  int32
 	LockTimeout time.Duration // default 500ms; a contended send waits so long for its conversation
 	ChangeWait  time.Duration // default LockTimeout; a join, a leave or a recall waits so long for its conversation
@@ -125,8 +126,8 @@ func (s *Store) Close() {
 	}
 }
 
-// Ping says whether the database answers. Errors: im.ErrUnavailable.
-func (s *Store) Ping(ctx context.Context) error { return interpret(s.pool.Ping(ctx)) }
+// Ping says whether the database answers, on a connection that no request can hold. Errors: im.ErrUnavailable.
+func (s *Store) Ping(ctx context.Context) error { return interpret(s.inner.Ping(ctx)) }
 
 // Pool is the general pool, for Migrate and for metrics.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }

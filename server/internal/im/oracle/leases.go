@@ -79,23 +79,46 @@ func (s *Store) AssertRoutes(ctx context.Context, gateway string, held []im.Held
 	return lost, nil
 }
 
+// held says whether the gateway's lease is in force, under another token.
+func (s *Store) held(gateway, token string) bool {
+	l, ok := s.gateways[gateway]
+	return ok && l.token != token && l.until.After(s.now())
+}
+
+// newLease is one that has not been there before.
+func (s *Store) newLease(gateway string, ttl time.Duration) (token string) {
+	s.leases++
+	token = strconv.Itoa(s.leases)
+	s.gateways[gateway] = lease{token, s.now().Add(ttl)}
+	return token
+}
+
+// BeginLease begins a gateway's lease; see im.Store.
+func (s *Store) BeginLease(ctx context.Context, gateway, seen string, ttl time.Duration) (token string, err error) {
+	if err := s.begin(ctx); err != nil {
+		return "", err
+	}
+	defer s.mu.Unlock()
+	if s.held(gateway, seen) {
+		return "", im.ErrLeaseHeld
+	}
+	s.clearRoutes(gateway)
+	return s.newLease(gateway, ttl), nil
+}
+
 // RenewLease keeps a gateway alive, and clears the routes of those that are not; see im.Store.
 func (s *Store) RenewLease(ctx context.Context, gateway, token string, ttl time.Duration) (now string, err error) {
 	if err := s.begin(ctx); err != nil {
 		return "", err
 	}
 	defer s.mu.Unlock()
-	began := token == ""
-	unbroken := s.inForce(gateway, token)
-	if !unbroken {
-		s.leases++
-		token = strconv.Itoa(s.leases)
-	}
-	s.gateways[gateway] = lease{token, s.now().Add(ttl)}
 	switch {
-	case began:
-		s.clearRoutes(gateway)
-	case unbroken:
+	case s.held(gateway, token):
+		return "", im.ErrLeaseHeld
+	case !s.inForce(gateway, token):
+		return s.newLease(gateway, ttl), nil
+	default:
+		s.gateways[gateway] = lease{token, s.now().Add(ttl)}
 		for g, l := range s.gateways {
 			if g != gateway && l.until.Before(s.now().Add(-ttl/3)) {
 				delete(s.gateways, g)

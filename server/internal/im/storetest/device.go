@@ -38,7 +38,7 @@ func deviceState(e *env) {
 	e.wantConvs(st, "a:2/2 0 2@1.1 0 0", "b:2/2 0 2@1.1 0 0", "c:1/1 0 1@1.1 0 0")
 
 	began := time.Now().Add(-time.Hour) // the clock of the database may be another
-	lease := e.renew("g1", "", time.Hour, false)
+	lease := e.begin("g1", "", time.Hour)
 	e.wantRoute(claim(ana, "g0", 4), 1, "")
 	e.wantRoute(claim(ana, "g1", 5), 2, "g0")
 	e.fill(ben, "a", 1)

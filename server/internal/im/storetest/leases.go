@@ -9,6 +9,17 @@ import (
 	"imbench/server/internal/im"
 )
 
+// begin begins a lease; seen is the token of the one that it may take over.
+func (e *env) begin(gateway, seen string, ttl time.Duration) (now string) {
+	e.Helper()
+	now, err := e.BeginLease(e.ctx, gateway, seen, ttl)
+	e.must(err)
+	if now == "" || now == seen {
+		e.Fatalf("the lease %q of %s is taken over as %q", seen, gateway, now)
+	}
+	return now
+}
+
 // renew renews a lease; it must go on under its token, or not, as said.
 func (e *env) renew(gateway, lease string, ttl time.Duration, goesOn bool) (now string) {
 	e.Helper()
@@ -40,8 +51,8 @@ const lapsed = -time.Hour
 
 func leaseLapsed(e *env) {
 	e.direct()
-	dead := e.renew("dead", "", time.Hour, false)
-	live := e.renew("live", "", time.Hour, false)
+	dead := e.begin("dead", "", time.Hour)
+	live := e.begin("live", "", time.Hour)
 	e.wantRoute(claim(ana, "dead", 1), 1, "")
 	e.wantRoute(claim(ben, "live", 1), 1, "")
 	// One that is in force, also one that is over for less than a third of the caller's time, keeps its routes.
@@ -50,7 +61,7 @@ func leaseLapsed(e *env) {
 	live = e.renew("live", live, time.Hour, true)
 	e.wantRoute(claim(ana, "dead", 2), 2, "dead")
 	// Whose lease has lapsed begins another, and clears nobody: the rest may have had no better luck.
-	other := e.renew("other", "", lapsed, false)
+	other := e.begin("other", "", lapsed)
 	e.wantRoute(claim(ben, "other", 1), 2, "live")
 	dead = e.renew("dead", dead, time.Hour, false)
 	e.wantRoute(claim(ben, "dead", 1), 3, "other")
@@ -70,27 +81,56 @@ func leaseLapsed(e *env) {
 // leaseBegins: what was routed to a process that has ended is not routed to the next one of its name.
 func leaseBegins(e *env) {
 	e.direct()
-	first := e.renew("g1", "", time.Hour, false)
+	first := e.begin("g1", "", time.Hour)
 	e.wantRoute(claim(ana, "g1", 1), 1, "")
-	e.renew("g2", "", time.Hour, false)
+	e.begin("g2", "", time.Hour)
 	e.wantRoute(claim(ben, "g2", 1), 1, "")
-	second := e.renew("g1", "", time.Hour, false)
-	e.wantRoute(claim(ana, "g1", 2), 2, "")
+	_, err := e.BeginLease(e.ctx, "g1", "", time.Hour) // it may live
+	e.wantErr(err, im.ErrLeaseHeld)
+	e.wantRoute(claim(ana, "g1", 2), 2, "g1")
+	second := e.begin("g1", first, time.Hour)
+	e.wantRoute(claim(ana, "g1", 3), 3, "")
 	e.wantRoute(claim(ben, "g2", 2), 2, "g2")
-	// Two processes of one name take the lease from each other, and leave the routes alone.
-	first = e.renew("g1", first, time.Hour, false)
-	e.wantRoute(claim(ana, "g1", 3), 3, "g1")
-	second = e.renew("g1", second, time.Hour, false)
-	e.must(e.DropLease(e.ctx, "g1", first))
-	e.wantRoute(claim(ana, "g1", 4), 4, "g1")
 	e.must(e.DropLease(e.ctx, "g1", second))
-	e.wantRoute(claim(ana, "g1", 5), 5, "")
+	e.wantRoute(claim(ana, "g1", 4), 4, "")
+}
+
+// leaseOfTwo: of two processes with one name none takes a lease that is in force from the other, whatever it believes.
+func leaseOfTwo(e *env) {
+	e.direct()
+	first := e.begin("g1", "", time.Hour)
+	second := e.begin("g1", first, time.Hour) // the first one was taken for gone
+	e.wantRoute(claim(ana, "g1", 1), 1, "")
+	held := func(err error) {
+		e.Helper()
+		e.wantErr(err, im.ErrLeaseHeld)
+		mine := claim(ana, "g1", 2) // the routes were left alone, and so was the lease
+		mine.Lease = second
+		if r := e.claim(mine); r.Err != nil || r.PrevGateway != "g1" {
+			e.Fatalf("a claim under the lease in force: %+v", r)
+		}
+	}
+	_, err := e.RenewLease(e.ctx, "g1", first, time.Hour)
+	held(err)
+	_, err = e.BeginLease(e.ctx, "g1", first, time.Hour)
+	held(err)
+	e.must(e.DropLease(e.ctx, "g1", first))
+	held(im.ErrLeaseHeld)
+	// When it has lapsed it is whose asks first, and the other one's turn to wait.
+	e.renew("g1", second, lapsed, true)
+	first = e.renew("g1", first, time.Hour, false)
+	_, err = e.RenewLease(e.ctx, "g1", second, time.Hour)
+	e.wantErr(err, im.ErrLeaseHeld)
+	e.renew("g1", first, lapsed, true)
+	e.begin("g1", "", time.Hour) // also for who begins
+	_, err = e.RenewLease(e.ctx, "g1", first, time.Hour)
+	e.wantErr(err, im.ErrLeaseHeld)
 }
 
 // leaseOrphans: a route to a gateway of which nothing is known is cleared too.
 func leaseOrphans(e *env) {
 	e.direct()
-	live := e.renew("m", "", time.Hour, false)
+	live := e.begin("m", "", time.Hour)
 	e.wantRoute(claim(ana, "a", 1), 1, "")
 	e.wantRoute(claim(ben, "z", 1), 1, "")
 	e.wantRoute(claim(im.Principal{User: "u-ana", Device: "u-ana-d2", Install: 1}, "m", 1), 1, "")
@@ -103,7 +143,7 @@ func leaseOrphans(e *env) {
 // lateClaimFenced: a claim made under a lease that has lapsed since does not take the device from where it is.
 func lateClaimFenced(e *env) {
 	e.direct()
-	first := e.renew("g1", "", time.Hour, false)
+	first := e.begin("g1", "", time.Hour)
 	early := claim(ana, "g1", 1)
 	early.Lease = first
 	e.wantRoute(early, 1, "")

@@ -87,6 +87,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"routes-many", routesMany},
 		{"lease-lapsed", leaseLapsed},
 		{"lease-begins", leaseBegins},
+		{"lease-of-two", leaseOfTwo},
 		{"lease-orphans", leaseOrphans},
 		{"10-late-handshake-fenced", lateClaimFenced},
 		{"routes-asserted", routesAsserted},
