@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"imbench/server/internal/app"
 	"imbench/server/internal/pgembed"
 )
 
@@ -100,7 +102,7 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 		if cfg.PG.Log == nil {
 			cfg.PG.Log = cfg.Log
 		}
-		if s.pg, err = pgembed.Start(ctx, cfg.PG); err != nil {
+		if s.pg, err = pgembed.Start(ctx, withConnections(cfg)); err != nil {
 			return err
 		}
 		s.DatabaseURL, s.DatabaseVersion, s.DatabaseSource = s.pg.URL(""), s.pg.Version, s.pg.Source
@@ -151,6 +153,26 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 	}
 	s.watch()
 	return errors.Join(errs...)
+}
+
+// Of the connections that PostgreSQL takes: what it is set to anyway, and what is left to others than the gateways, such as
+// its superusers, a caller's own, and those of a gateway that was killed, which may outlive it for a moment.
+const (
+	leastConnections = 100
+	spareConnections = 20
+)
+
+// withConnections is the database's configuration with room for the connections of all gateways, unless the caller has
+// said how many it takes.
+func withConnections(cfg Config) PGConfig {
+	need := cfg.Gateways*app.DatabaseConns(cfg.GatewayArgs) + spareConnections
+	if _, said := cfg.PG.Settings["max_connections"]; said || need <= leastConnections {
+		return cfg.PG
+	}
+	settings := map[string]string{"max_connections": strconv.Itoa(need)}
+	maps.Copy(settings, cfg.PG.Settings)
+	cfg.PG.Settings = settings
+	return cfg.PG
 }
 
 // watch reports the ends of the processes that were just started.

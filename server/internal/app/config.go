@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"imbench/server/internal/bus"
 	"imbench/server/internal/fault"
 	"imbench/server/internal/token"
 	"imbench/server/wire"
@@ -102,7 +103,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.DurationVar(&c.lease, "lease", 15*time.Second, "time after which the others take a silent gateway for dead")
 	f.IntVar(&c.dbConns, "db-conns", 8, "database connections for what devices and administrators ask for")
 	f.IntVar(&c.sendConns, "send-conns", 4, "database connections for sends")
-	f.IntVar(&c.innerConns, "inner-conns", 4, "database connections for fan-out, acknowledgements, routes and the lease: no request holds them up")
+	f.IntVar(&c.innerConns, "inner-conns", 0, "database connections for fan-out, acknowledgements, read reports, routes, the sweep and the lease: no query of a device or an administrator holds them up; 0 = -shards times (-ack-workers + 1), and 2 more; at least 4")
 
 	f.DurationVar(&c.grace, "grace", 4*time.Second, "an event unacknowledged for so long is told again; longer than -ack-delay")
 	f.DurationVar(&c.sweep, "sweep", time.Second, "period of the repair sweep; 0 = none")
@@ -115,7 +116,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.DurationVar(&c.ackDelay, "ack-delay", 0, "time that devices may delay a cumulative acknowledgement, told in welcome; 0 = three quarters of -grace, 3s at most")
 
 	f.IntVar(&c.admission, "admission", 1000, "handshakes a second; 0 = no limit")
-	f.IntVar(&c.acceptRate, "accept-rate", 0, "connections accepted a second, also of those that are then refused; more wait in the system's queue; 0 = twice -admission, but at least 1000")
+	f.IntVar(&c.acceptRate, "accept-rate", 0, "connections accepted a second, also of those that are then refused; more wait in the system's queue, some thousands of them: from 100, so that they do not wait there for minutes; 0 = twice -admission, but at least 1000")
 	f.IntVar(&c.perUser, "conns-per-user", 16, "connections of one user; 0 = no limit")
 	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
 	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection, and of one user over HTTP; 0 = no limit")
@@ -151,6 +152,7 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 	if c.acceptRate == 0 && c.admission != 0 {
 		c.acceptRate = max(1000, 2*c.admission)
 	}
+	c.setInnerConns()
 	c.checkPlaces(f)
 	c.checkTuning(f)
 	c.key = readKey(f, s.keyFile, env)
@@ -162,6 +164,27 @@ func parseConfig(args []string, env map[string]string) (*config, *flagSet, error
 		return nil, f, f.problems
 	}
 	return c, f, nil
+}
+
+// writers is how many writes of acknowledgements and of read reports are under way at once at most.
+func (c *config) writers() int { return (c.ackWorkers + 1) * c.shards }
+
+// setInnerConns is the default: beside all writers, one of routes and one of fan-out, the sweep or the lease.
+func (c *config) setInnerConns() {
+	if c.innerConns == 0 {
+		c.innerConns = min(max(4, c.writers()+2), maxConns)
+	}
+}
+
+// DatabaseConns is how many connections to the database a gateway with these flags has at most. Of flags that are wrong it
+// takes the defaults: it is the gateway that says what is wrong.
+func DatabaseConns(args []string) int {
+	c := new(config)
+	f := newFlagSet("server")
+	c.define(f, new(secretFlags))
+	_ = f.parse(args)
+	c.setInnerConns()
+	return c.dbConns + c.sendConns + c.innerConns + bus.Conns
 }
 
 // readOrigins takes the hosts of pages; they are compared with the host of Origin, in small letters.
@@ -207,6 +230,8 @@ func checkDB(f *flagSet, url string) {
 }
 
 const (
+	maxConns          = 1000 // of a pool
+	minAcceptRate     = 100  // the system's queue holds 4096 connections, unless it is told otherwise: 41 s
 	minGrace          = 10 * time.Millisecond
 	minRetentionEvery = 10 * time.Millisecond
 	minRetentionKeys  = time.Minute
@@ -229,12 +254,12 @@ func (c *config) checkTuning(f *flagSet) {
 		value, least, atMost int
 		range_               string
 	}{
-		{"db-conns", c.dbConns, 2, 1000, "from 2 to 1000"}, {"send-conns", c.sendConns, 1, 1000, "from 1 to 1000"},
-		{"inner-conns", c.innerConns, 2, 1000, "from 2 to 1000"},
+		{"db-conns", c.dbConns, 2, maxConns, "from 2 to 1000"}, {"send-conns", c.sendConns, 1, maxConns, "from 1 to 1000"},
+		{"inner-conns", c.innerConns, 2, maxConns, "from 2 to 1000"},
 		{"queue", c.queue, 4, 1 << 16, "from 4 to 65536"},
 		{"queue-bytes", c.queueBytes, wire.MaxReply, 1 << 30, "from 262144 to 1073741824"},
 		{"hint-above", c.hintAbove, 1, 1 << 30, "1 or more"}, {"open-only-above", c.openOnly, 1, 1 << 30, "1 or more"},
-		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"accept-rate", c.acceptRate, 0, 1 << 21, "from 0 to 2097152"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
+		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"accept-rate", c.acceptRate, 0, 1 << 21, "0 (twice -admission, but at least 1000) or from 100 to 2097152"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
 		{"shards", c.shards, 1, 64, "from 1 to 64"}, {"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"},
 		{"ack-workers", c.ackWorkers, 1, 64, "from 1 to 64"},
@@ -243,12 +268,14 @@ func (c *config) checkTuning(f *flagSet) {
 	} {
 		f.need(n.value >= n.least && n.value <= n.atMost, n.name, n.range_)
 	}
-	f.need(c.acceptRate == 0 || c.acceptRate >= c.admission, "accept-rate", "at least -admission: who is not accepted is not admitted")
+	f.need(c.acceptRate <= 0 || c.acceptRate >= minAcceptRate, "accept-rate", "0 or at least 100 a second: who waits in the system's queue, which holds thousands, would wait for minutes")
+	f.need(c.acceptRate <= 0 || c.acceptRate >= c.admission, "accept-rate", "at least -admission: who is not accepted is not admitted")
 	f.need(c.retentionEvery == 0 || c.retentionEvery >= minRetentionEvery && c.retentionEvery <= time.Hour, "retention-every",
 		"0 (none by this gateway) or from "+minRetentionEvery.String()+" to 1h0m0s")
 	f.need(c.retentionKeys >= minRetentionKeys && c.retentionKeys <= maxRetentionKeys, "retention-keys", "from "+
 		minRetentionKeys.String()+" to "+maxRetentionKeys.String()+": a device that sends again what was removed meanwhile would otherwise store it twice")
 	f.need(c.sendConns > c.sendWorkers*c.shards, "send-conns", "more than -send-workers times -shards: messages to a locked conversation wait on a connection of their own")
+	f.need(c.innerConns > c.writers() || c.innerConns < 2, "inner-conns", "more than -shards times (-ack-workers + 1): writes of acknowledgements and read reports would leave none to fan-out, routes and the lease")
 	f.need(c.grace > c.ackDelay || c.grace < minGrace, "grace", "longer than -ack-delay: devices that only delay their acknowledgement would be told again")
 }
 

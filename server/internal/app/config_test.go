@@ -55,6 +55,12 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-sweep", "-1s"}, "-sweep -1s: must be from 0s"},
 		{[]string{"-hint-above", "0"}, "-hint-above 0: must be 1 or more"},
 		{[]string{"-send-conns", "2", "-send-workers", "2"}, "-send-conns 2: must be more than -send-workers"},
+		{[]string{"-inner-conns", "2"}, "-inner-conns 2: must be more than -shards times (-ack-workers + 1): "},
+		{[]string{"-inner-conns", "4", "-ack-workers", "3"}, "-inner-conns 4: must be more than -shards times"},
+		{[]string{"-inner-conns", "1"}, "-inner-conns 1: must be from 2 to 1000"},
+		{[]string{"-accept-rate", "10", "-admission", "10"}, "-accept-rate 10: must be 0 or at least 100 a second: "},
+		{[]string{"-accept-rate", "-1"}, "-accept-rate -1: must be 0 (twice -admission"},
+		{[]string{"-accept-rate", "500"}, "-accept-rate 500: must be at least -admission"},
 		{[]string{"-db", "postgres://u:pw@h:port/x"}, "-db: "},
 		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},
 		{[]string{"-token-key-file", "/does/not/exist"}, "-token-key-file /does/not/exist: cannot be read"},
@@ -113,6 +119,29 @@ func TestAckDelayFollowsGrace(t *testing.T) {
 			t.Fatalf("ack delay %v with grace %v", c.ackDelay, c.grace)
 		}
 	})
+}
+
+// The connections that requests do not hold suffice for those who share them.
+func TestInnerConnsFollowTheWriters(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		want  int
+		total int
+	}{
+		{nil, 4, 18},
+		{[]string{"-ack-workers", "3"}, 6, 20},
+		{[]string{"-shards", "3", "-ack-workers", "2"}, 11, 25},
+		{[]string{"-inner-conns", "9"}, 9, 23},
+		{[]string{"-shards", "32", "-send-conns", "33", "-ack-workers", "30"}, 994, 1037},
+	} {
+		got, _, err := parseConfig(append([]string{"-db", goodDB}, c.args...), envMap(testEnv))
+		if err != nil || got.innerConns != c.want || got.limits()["inner_conns"] != c.want {
+			t.Errorf("%v: %+v, %v, want %d", c.args, got, err, c.want)
+		}
+		if total := DatabaseConns(c.args); total != c.total {
+			t.Errorf("%v: %d connections in all, want %d", c.args, total, c.total)
+		}
+	}
 }
 
 func TestHelp(t *testing.T) {
