@@ -9,9 +9,9 @@
 //
 // Orders: at any time from Gather on the coordinator can have all workers do something at once, and has their answers (Ask).
 //
-// Losses: the coordinator asks each worker twice a second how it goes. Who does not answer for four seconds, or has ended,
-// is lost, and the run with it: the others are stopped, and the error names who was lost. A worker that is not asked for
-// three seconds ends its load.
+// Losses: the coordinator asks each worker twice a second how it goes. Who has ended, or has left the NATS server, is lost at
+// once, who gives no sign of life for fifteen seconds then, and the run with it: the others are stopped, and the error names who
+// was lost. A worker that is not asked for three seconds ends its load.
 //
 // Clocks: each of these questions is also a measurement of the worker's clock, as NTP does it, whose error has a bound.
 // Processes of one machine share CLOCK_MONOTONIC, and their offset is 0.
@@ -38,8 +38,13 @@ import (
 // How long what may take.
 const (
 	beatEvery = 500 * time.Millisecond
-	lostAfter = 4 * time.Second  // without an answer a worker is lost
-	goneAfter = 3 * time.Second  // without a question the coordinator is gone
+	beatLimit = 2 * time.Second // for one answer
+	// Without a sign of life for so long a worker is lost. A process that has ended is missed at once, so this is for one that
+	// hangs, or whose machine is gone: the run is invalid whenever that is found. On a saturated machine a worker may be silent
+	// for some seconds and go on; how late its sends were then is measured, and judged.
+	lostAfter = 15 * time.Second
+	// Without a question for so long the coordinator is gone: a worker's load must have ended five seconds after it.
+	goneAfter = 3 * time.Second
 	stopLimit = 30 * time.Second // for workers to hand over what they have when the load was ended early
 	ackLimit  = time.Minute      // for one chunk
 	startLead = 500 * time.Millisecond

@@ -22,6 +22,7 @@ import (
 
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/driver"
+	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
 )
 
@@ -47,17 +48,19 @@ func quiet(string, ...any) {}
 // serve runs a worker until the test is over or it ends by itself; the channel has what Serve returned.
 func serve(t *testing.T, url string, work Work) <-chan error {
 	t.Helper()
-	return serveObeying(t, url, nil, work)
+	return serveWith(t, url, time.Hour, nil, work)
 }
 
-func serveObeying(t *testing.T, url string, obey Obey, work Work) <-chan error {
+// serveWith has a limit for the silence of the coordinator. Like that for workers in gather it is an hour where silence is not what
+// the test is about, so that a machine without a processor to spare makes nobody lost.
+func serveWith(t *testing.T, url string, gone time.Duration, obey Obey, work Work) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ended <- Serve(ctx, WorkerConfig{URL: url, Say: quiet, Obey: obey, Member: Member{Host: rundir.Host{Name: "here"}}}, work)
+		ended <- Serve(ctx, WorkerConfig{URL: url, Say: quiet, Obey: obey, GoneAfter: gone, Member: Member{Host: rundir.Host{Name: "here"}}}, work)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return ended
@@ -65,7 +68,7 @@ func serveObeying(t *testing.T, url string, obey Obey, work Work) <-chan error {
 
 func gather(t *testing.T, url, run string, workers int) *Fleet {
 	t.Helper()
-	f, err := Gather(t.Context(), Config{URL: url, Workers: workers, Run: run, Say: quiet})
+	f, err := Gather(t.Context(), Config{URL: url, Workers: workers, Run: run, LostAfter: time.Hour, Say: quiet})
 	t.Cleanup(f.Close)
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +134,7 @@ func whole(load context.Context, job []byte, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if wait := start.Sub(clock.Now()); wait < 0 || wait > startLead {
+	if wait := start.Sub(clock.Now()); wait > startLead || wait < -time.Hour {
 		return fmt.Errorf("the load begins in %v", wait)
 	}
 	for k, text := range []string{"x", "y", "z"} {
@@ -232,8 +235,8 @@ func TestFailureEndsTheRun(t *testing.T) {
 	}
 }
 
-// deaf is a worker that answers n questions and then no more, as one that hangs.
-func deaf(t *testing.T, url string, n int) {
+// deaf is a worker that answers n questions and then no more, as one that hangs; with leaves it goes once it has its job.
+func deaf(t *testing.T, url string, n int, leaves bool) {
 	t.Helper()
 	nc, err := nats.Connect(url)
 	if err != nil {
@@ -257,21 +260,84 @@ func deaf(t *testing.T, url string, n int) {
 			_ = m.Respond(b)
 		}
 	})
-	subscribe(downSubject("deaf"), func(m *nats.Msg) { _ = m.Respond(nil) })
+	subscribe(downSubject("deaf"), func(m *nats.Msg) {
+		_ = m.Respond(nil)
+		if leaves {
+			_ = nc.Flush()
+			go nc.Close()
+		}
+	})
 }
 
-// TestHangingWorkerIsLost: it is named, and the other is stopped and heard.
-func TestHangingWorkerIsLost(t *testing.T) {
+// TestWorkerThatLeavesIsLost: it is named, and the other is stopped and heard.
+func TestWorkerThatLeavesIsLost(t *testing.T) {
 	t.Parallel()
 	url := natsServer(t)
 	serve(t, url, idle)
-	deaf(t, url, window+2)
+	deaf(t, url, 1<<30, true)
 	f := gather(t, url, "r", 2)
 	l := newLog()
 	err := f.Run(t.Context(), [][]byte{nil, nil}, l)
 	var lost *LostError
-	if !errors.As(err, &lost) || lost.Member.ID != "deaf" || !strings.Contains(err.Error(), "(process 7 on there) was lost: no sign of life for") || len(l.results) != 1 {
+	if !errors.As(err, &lost) || lost.Member.ID != "deaf" || !strings.Contains(err.Error(), "(process 7 on there) was lost: it has left the NATS server") || len(l.results) != 1 {
 		t.Errorf("%v, %v", err, l.results)
+	}
+}
+
+// TestSignsOfLife: a worker is lost when nothing is heard of it for long enough, or it is not there; not when it is slow.
+func TestSignsOfLife(t *testing.T) {
+	silent := func() (bool, error) { time.Sleep(beatLimit); return false, context.DeadlineExceeded }
+	for name, c := range map[string]struct {
+		ask         func(begun time.Time, m *member) (bool, error)
+		want        string
+		least, most time.Duration
+	}{
+		"one that hangs": {func(time.Time, *member) (bool, error) { return silent() }, "no sign of life for 1", lostAfter, lostAfter + beatLimit + beatEvery},
+		"one without a processor for ten seconds": {func(begun time.Time, m *member) (bool, error) {
+			if time.Since(begun) < 10*time.Second {
+				return silent()
+			}
+			m.sign()
+			return true, nil
+		}, "", 0, 0},
+		"one that does not answer in time, and tells what it counts": {func(_ time.Time, m *member) (bool, error) {
+			m.sign()
+			return silent()
+		}, "", 0, 0},
+		"one that has ended": {func(time.Time, *member) (bool, error) { return false, nats.ErrNoResponders }, "it has left the NATS server", 0, 3 * beatEvery},
+		"one that is taken":  {func(time.Time, *member) (bool, error) { return false, nil }, "it works for another run", 0, beatEvery},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				m := &member{heard: begun}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				why := m.beat(ctx, lostAfter, func() (bool, error) { return c.ask(begun, m) })
+				took := time.Since(begun)
+				if !strings.HasPrefix(why, c.want) || (why == "") != (c.want == "") || why != "" && (took < c.least || took > c.most) {
+					t.Errorf("after %v: %q, want %q after %v to %v", took, why, c.want, c.least, c.most)
+				}
+			})
+		})
+	}
+}
+
+// TestSilenceOfAProcess: what a process did not run is no silence of the others, for as long as it stood; each time at most a second
+// of it counts.
+func TestSilenceOfAProcess(t *testing.T) {
+	begun := time.Now()
+	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
+	var q silence
+	for _, x := range []struct{ now, asked, want float64 }{
+		{0.25, 0, 0.25}, {0.5, 0, 0.5}, // it runs
+		{10.5, 0, 1.5}, {10.75, 0, 1.75}, // it stood for ten seconds
+		{11, 10.9, 0.1}, {11.25, 10.9, 0.35}, // the questions of meanwhile are heard
+		{13.25, 10.9, 1.35}, {15.25, 10.9, 2.35}, {17.25, 10.9, 3.35}, // nobody asks any more, and it hardly runs
+	} {
+		if got := q.at(at(x.now), at(x.asked)).Seconds(); got < x.want-1e-6 || got > x.want+1e-6 {
+			t.Errorf("at %v, asked at %v: %v s, want %v", x.now, x.asked, got, x.want)
+		}
 	}
 }
 
@@ -279,7 +345,7 @@ func TestHangingWorkerIsLost(t *testing.T) {
 func TestCoordinatorIsGone(t *testing.T) {
 	t.Parallel()
 	url := natsServer(t)
-	ended := serve(t, url, idle)
+	ended := serveWith(t, url, goneAfter, nil, idle)
 	f := gather(t, url, "r", 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
@@ -296,7 +362,7 @@ func TestCoordinatorIsGone(t *testing.T) {
 // TestSilence: a load goes on while it is asked how it goes, and has ended five seconds after the last question.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSession(nil, "", "")
+		s := newSession(nil, "", "", goneAfter)
 		go s.watch()
 		for range 3 * goneAfter / beatEvery {
 			time.Sleep(beatEvery)
@@ -384,7 +450,8 @@ func TestMessageThatIsTooLong(t *testing.T) {
 
 // TestOrders: an order comes to all workers whole, from many at once, before their job, within it and from the sink; the answers
 // are in the order of Members; what a worker makes of one is told with its name; and who has settled waits for the other.
-func TestOrders(t *testing.T) { // not beside the others: a worker that has no processor for four seconds counts as lost
+func TestOrders(t *testing.T) {
+	t.Parallel()
 	url := natsServer(t)
 	var settled atomic.Int32
 	for _, name := range []string{"x", "y"} {
@@ -394,7 +461,7 @@ func TestOrders(t *testing.T) { // not beside the others: a worker that has no p
 			}
 			return append([]byte(fmt.Sprint(settled.Load())), order...), nil
 		}
-		serveObeying(t, url, obey, func(load context.Context, job []byte, s *Session) error {
+		serveWith(t, url, time.Hour, obey, func(load context.Context, job []byte, s *Session) error {
 			if _, err := s.Ready(); err != nil {
 				return err
 			}
@@ -448,7 +515,7 @@ func TestOrders(t *testing.T) { // not beside the others: a worker that has no p
 func TestOrderToALostWorker(t *testing.T) {
 	t.Parallel()
 	url := natsServer(t)
-	deaf(t, url, window+2)
+	deaf(t, url, window+2, false)
 	f := gather(t, url, "r", 1)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("too long"))
 	defer cancel()
@@ -459,5 +526,22 @@ func TestOrderToALostWorker(t *testing.T) {
 	var lost *LostError
 	if _, err := f.Ask(t.Context(), []byte("x")); !errors.As(err, &lost) {
 		t.Error(err)
+	}
+}
+
+// TestManyOrders: as many may wait at a worker as the longest timeline of faults has, each of them done and followed; not any number.
+func TestManyOrders(t *testing.T) {
+	w := &serving{session: newSession(nil, "", "", goneAfter)}
+	for i := range 2 * scenario.MaxFaults {
+		if err := w.hear(kindOrder, make([]byte, numberBytes)); err != nil {
+			t.Fatalf("order %d: %v", i+1, err)
+		}
+	}
+	var err error
+	for i := 0; i < 1000 && err == nil; i++ {
+		err = w.hear(kindOrder, make([]byte, numberBytes))
+	}
+	if err == nil {
+		t.Error("any number of orders may wait")
 	}
 }

@@ -26,7 +26,9 @@ type Config struct {
 	Child func(url string) *exec.Cmd
 	// Patience is how long to wait for the workers. Default: 30 s for children, 2 minutes for others.
 	Patience time.Duration
-	Say      func(format string, args ...any)
+	// LostAfter is for how long a worker may give no sign of life. Default: 15 s.
+	LostAfter time.Duration
+	Say       func(format string, args ...any)
 }
 
 // Fleet is a coordinator with its workers.
@@ -51,8 +53,8 @@ type member struct {
 	mu     sync.Mutex
 	clock  estimator
 	status driver.Snapshot
-	heard  time.Time
-	gone   bool // reported as lost
+	heard  time.Time // the last sign of life
+	gone   bool      // reported as lost
 
 	sending sync.Mutex      // one message to it at a time
 	there   context.Context // until it is lost, which is the cause, or the fleet is closed
@@ -62,6 +64,9 @@ type member struct {
 // Gather finds the workers. Close must be called with what it returns, also beside an error.
 func Gather(ctx context.Context, cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg, lost: make(chan *LostError, cfg.Workers), exits: make(chan *child, cfg.Workers), broken: make(chan error, 1), stop: func() {}}
+	if cfg.LostAfter == 0 {
+		f.cfg.LostAfter = lostAfter
+	}
 	url := cfg.URL
 	var opts []nats.Option
 	var err error
@@ -179,10 +184,10 @@ func (f *Fleet) take(ctx context.Context, b []byte) error {
 	if slices.ContainsFunc(f.members, func(m *member) bool { return m.ID == o.Member.ID }) {
 		return nil
 	}
-	m := &member{Member: o.Member}
+	m := &member{Member: o.Member, heard: time.Now()}
 	m.there, m.leave = context.WithCancelCause(context.Background())
 	m.Name = fmt.Sprintf("worker-%d", len(f.members)+1)
-	if ok, err := f.ask(ctx, m); err != nil || !ok {
+	if ok, err := f.insist(ctx, m); err != nil || !ok {
 		return ctx.Err() // it has gone again, or works for another run
 	}
 	f.members = append(f.members, m)
@@ -196,7 +201,7 @@ func (f *Fleet) ask(ctx context.Context, m *member) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, beatLimit)
 	defer cancel()
 	t0 := now()
 	reply, err := f.nc.RequestWithContext(ctx, beatSubject(m.ID), q)
@@ -218,10 +223,33 @@ func (f *Fleet) ask(ctx context.Context, m *member) (bool, error) {
 	return true, nil
 }
 
+// insist is ask until there is an answer: a machine that is starting all workers at once may be slow.
+func (f *Fleet) insist(ctx context.Context, m *member) (bool, error) {
+	for {
+		ok, err := f.ask(ctx, m)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || m.silent() > f.cfg.LostAfter {
+			return ok, err
+		}
+	}
+}
+
+// sign notes a sign of life.
+func (m *member) sign() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.heard = time.Now()
+}
+
+func (m *member) silent() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.heard)
+}
+
 // measure takes a first look at a worker's clock.
 func (f *Fleet) measure(ctx context.Context, m *member) error {
 	for range window - 2 { // with the one of take, all in one window
-		if ok, err := f.ask(ctx, m); err != nil || !ok {
+		if ok, err := f.insist(ctx, m); err != nil || !ok {
 			return errors.Join(fmt.Errorf("%s went away again", m.Member), err)
 		}
 	}
@@ -235,38 +263,38 @@ func (f *Fleet) measure(ctx context.Context, m *member) error {
 
 // beat asks a worker how it goes until ctx ends or it is lost.
 func (f *Fleet) beat(ctx context.Context, m *member) {
+	if why := m.beat(ctx, f.cfg.LostAfter, func() (bool, error) { return f.ask(ctx, m) }); why != "" {
+		f.lose(m, why)
+	}
+}
+
+// beat asks until ctx ends, or says why the worker is lost. What else it says is a sign of life, too: one whose answers take long
+// is not lost while it tells what it counts.
+func (m *member) beat(ctx context.Context, limit time.Duration, ask func() (bool, error)) (why string) {
 	tick := time.NewTicker(beatEvery)
 	defer tick.Stop()
 	refused := 0
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return ""
 		case <-tick.C:
 		}
-		ok, err := f.ask(ctx, m)
+		ok, err := ask()
 		if ctx.Err() != nil {
-			return
+			return ""
 		}
-		m.mu.Lock()
-		silent := time.Since(m.heard)
-		m.mu.Unlock()
-		why := ""
+		silent := m.silent()
 		switch refused++; {
 		case errors.Is(err, nats.ErrNoResponders) && refused > 2:
-			why = "it has left the NATS server"
-		case err != nil && silent > lostAfter:
-			why = fmt.Sprintf("no sign of life for %.1f s", silent.Seconds())
+			return "it has left the NATS server"
+		case err != nil && silent > limit:
+			return fmt.Sprintf("no sign of life for %.1f s", silent.Seconds())
 		case err == nil && !ok:
-			why = "it works for another run"
+			return "it works for another run"
 		case err == nil:
 			refused = 0
 		}
-		if why == "" {
-			continue
-		}
-		f.lose(m, why)
-		return
 	}
 }
 

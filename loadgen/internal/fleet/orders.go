@@ -15,8 +15,9 @@ import (
 // and after the work on a job; ctx ends with the run. What it returns as an error is told to the coordinator as a text.
 type Obey func(ctx context.Context, order []byte) (answer []byte, err error)
 
-// maxOrders is how many orders may wait at a worker.
-const maxOrders = 64
+// maxOrders is how many orders may wait at a worker. Whoever asks waits for the answer, so it bounds the askers: a timeline of a
+// hundred faults has two for each, one that does it and one that follows it.
+const maxOrders = 256
 
 // numberBytes stand before each order and answer, and say which belong together; one more in an answer says whether it is an
 // error.
@@ -114,7 +115,7 @@ func (m *member) send(ctx context.Context, nc *nats.Conn, kind string, body []by
 // through, may be the one that waits.
 func (f *Fleet) hearAnswers() error {
 	for _, m := range f.members {
-		in := &receiver{handle: f.orders.answered}
+		in := &receiver{handle: func(kind string, body []byte) error { m.sign(); return f.orders.answered(kind, body) }}
 		if _, err := f.nc.Subscribe(answerSubject(f.cfg.Run, m.ID), in.take); err != nil { // it ends with the connection
 			return err
 		}

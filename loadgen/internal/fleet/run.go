@@ -92,8 +92,8 @@ func (f *Fleet) Run(ctx context.Context, jobs [][]byte, sink Sink) error {
 	for i, m := range f.members {
 		w := &worker{member: m, index: i, out: make(chan message, 8), phase: -1}
 		r.workers = append(r.workers, w)
-		in := &receiver{handle: func(kind string, body []byte) error { return r.hear(w, kind, body) }, streamed: kindLedger,
-			stream: func(b []byte, last bool) error { return r.ledger(w, b, last) }}
+		in := &receiver{handle: func(kind string, body []byte) error { m.sign(); return r.hear(w, kind, body) }, streamed: kindLedger,
+			stream: func(b []byte, last bool) error { m.sign(); return r.ledger(w, b, last) }}
 		sub, err := f.nc.Subscribe(upSubject(f.cfg.Run, m.ID), in.take)
 		if err != nil {
 			r.err = err

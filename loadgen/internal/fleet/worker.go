@@ -24,7 +24,9 @@ type WorkerConfig struct {
 	Once   bool   // end after one run
 	Member Member // Revision and Host; the rest is filled in
 	Obey   Obey   // nil = every order is refused
-	Say    func(format string, args ...any)
+	// GoneAfter is for how long nobody may ask before the coordinator counts as gone. Default: 3 s.
+	GoneAfter time.Duration
+	Say       func(format string, args ...any)
 }
 
 // errStopped is the cause of a load that the coordinator has ended early.
@@ -56,6 +58,8 @@ type Session struct {
 	sending sync.Mutex // one message at a time
 	told    outbox
 
+	goneAfter time.Duration
+
 	mu     sync.Mutex
 	status func() driver.Snapshot
 	asked  time.Time
@@ -64,6 +68,9 @@ type Session struct {
 // Serve works for coordinators, one after another, until ctx ends (nil), the NATS server cannot be reached at first, or a
 // coordinator is gone in mid-run (ErrCoordinatorGone).
 func Serve(ctx context.Context, cfg WorkerConfig, work Work) error {
+	if cfg.GoneAfter == 0 {
+		cfg.GoneAfter = goneAfter
+	}
 	w := &serving{cfg: cfg, work: work, begun: make(chan *Session, 1)}
 	w.me = cfg.Member
 	w.me.ID, w.me.PID, w.me.Boot = secret(8), os.Getpid(), BootID()
@@ -138,7 +145,7 @@ func (w *serving) beat(m *nats.Msg) {
 	w.mu.Lock()
 	if w.run == "" {
 		w.run = q.Run
-		w.session = newSession(w.nc, q.Run, w.me.ID)
+		w.session = newSession(w.nc, q.Run, w.me.ID, w.cfg.GoneAfter)
 		w.begun <- w.session
 	}
 	if w.run != q.Run {
@@ -211,8 +218,8 @@ func put(c chan []byte, b []byte) error {
 	}
 }
 
-func newSession(nc *nats.Conn, run, id string) *Session {
-	s := &Session{nc: nc, up: upSubject(run, id), answers: answerSubject(run, id), leave: make(chan []byte, 1), orders: make(chan []byte, maxOrders), jobs: make(chan []byte, 1), connect: make(chan []byte, 1), start: make(chan []byte, 1),
+func newSession(nc *nats.Conn, run, id string, goneAfter time.Duration) *Session {
+	s := &Session{nc: nc, goneAfter: goneAfter, up: upSubject(run, id), answers: answerSubject(run, id), leave: make(chan []byte, 1), orders: make(chan []byte, maxOrders), jobs: make(chan []byte, 1), connect: make(chan []byte, 1), start: make(chan []byte, 1),
 		heads: make(chan []byte, 1), release: make(chan struct{}), told: outbox{list: make(chan message, 16)}, asked: time.Now()}
 	s.alive, s.end = context.WithCancelCause(context.Background())
 	s.load, s.stop = context.WithCancelCause(s.alive)
@@ -265,19 +272,42 @@ func (w *serving) serve(ctx context.Context, s *Session) error {
 func (s *Session) watch() {
 	tick := time.NewTicker(beatEvery / 2)
 	defer tick.Stop()
+	var q silence
 	for {
 		select {
 		case <-s.alive.Done():
 			return
 		case <-tick.C:
 			s.mu.Lock()
-			silent := time.Since(s.asked)
+			asked := s.asked
 			s.mu.Unlock()
-			if silent > goneAfter {
+			if q.at(time.Now(), asked) > s.goneAfter {
 				s.end(ErrCoordinatorGone)
 			}
 		}
 	}
+}
+
+// silence is how long nobody has asked, of the time in which this process ran: one that had no processor for a while, or was
+// stopped, has not yet heard the questions that came meanwhile. The zero value is ready.
+type silence struct {
+	asked, looked time.Time
+	stood         time.Duration // since asked
+}
+
+// mostGap is what counts of the time between two looks, which are a quarter of a second apart where the process runs.
+const mostGap = time.Second
+
+// at is the silence now, when the last question came at asked.
+func (q *silence) at(now, asked time.Time) time.Duration {
+	switch gap := now.Sub(q.looked); {
+	case !asked.Equal(q.asked):
+		q.asked, q.stood = asked, 0
+	case gap > mostGap:
+		q.stood += gap - mostGap
+	}
+	q.looked = now
+	return now.Sub(asked) - q.stood
 }
 
 func (s *Session) beat() driver.Snapshot {
