@@ -29,7 +29,7 @@ type ask struct {
 	draw     float64    // fetch: which event
 	seq      int64      // fetch: that one; 0 = not chosen yet
 	after    string     // list: the next page comes after this
-	id       uint32     // never 0, which the list of a new session has
+	id       uint32     // never 0, which the list of a new session has; each page of a list has another
 	slot     int16      // fetch
 	written  bool       // at some time
 }
@@ -78,7 +78,7 @@ func (g *Group) ask(kind sample.OpKind, a *population.Arrival, intended clock.Ti
 		x.id = d.asks.freeID()
 		d.asks.list = append(d.asks.list, x)
 		if d.state == ready {
-			d.writeAsk(&d.asks.list[len(d.asks.list)-1], clock.Now())
+			d.firstAsk(len(d.asks.list)-1, clock.Now())
 		}
 	}
 }
@@ -111,20 +111,33 @@ func (a *asks) waiting() int {
 	return len(a.list)
 }
 
-// writeAsk writes a request, for the first time or again; mu must be held.
-func (d *Device) writeAsk(x *ask, now clock.Time) {
+// firstAsk writes a request in a session that has not seen it, and says whether the wire has one like it; if not, it has failed.
+// mu must be held.
+func (d *Device) firstAsk(i int, now clock.Time) bool {
+	if d.writeAsk(&d.asks.list[i], now) {
+		return true
+	}
+	d.answered(i, now, codeNotOnWire, false)
+	return false
+}
+
+// writeAsk writes a request, for the first time or again; false: the wire has none like it. mu must be held.
+func (d *Device) writeAsk(x *ask, now clock.Time) bool {
+	var n int
+	var err error
 	x.at, x.again, x.written = now, 0, true
 	if x.kind == sample.OpList {
-		d.write(&protocol.Request{Op: protocol.OpList, ID: x.id, AfterID: x.after, Limit: protocol.MaxPage}, sample.FConvs, x.intended)
+		n, err = d.try(&protocol.Request{Op: protocol.OpList, ID: x.id, AfterID: x.after, Limit: protocol.MaxPage}, sample.FConvs, x.intended)
 	} else {
 		conv := &d.g.pop.Convs[d.convIndex(int(x.slot))]
 		if x.seq == 0 { // what the run began with, the last of the joins, which all may see, or what came after it
 			base := max(1, d.g.pop.Start(d.convIndex(int(x.slot))))
 			x.seq = base + int64(x.draw*float64(max(0, d.convs[x.slot].cursor-base)+1))
 		}
-		d.write(&protocol.Request{Op: protocol.OpFetch, ID: x.id, Conv: conv.ID, Seq: x.seq}, sample.FFetch, x.intended)
+		n, err = d.try(&protocol.Request{Op: protocol.OpFetch, ID: x.id, Conv: conv.ID, Seq: x.seq}, sample.FFetch, x.intended)
 	}
 	d.arm(now.Add(d.g.cfg.ResendAfter))
+	return n > 0 || err != nil // what a session that has just ended swallows is written again
 }
 
 // resumeAsks writes again what the last session left open, or writes what waited for one.
@@ -132,9 +145,9 @@ func (d *Device) resumeAsks(now clock.Time) {
 	if d.asks == nil {
 		return
 	}
-	for i := range d.asks.list {
-		if d.asks.list[i].at == 0 {
-			d.writeAsk(&d.asks.list[i], now)
+	for i := 0; i < len(d.asks.list); {
+		if d.asks.list[i].at != 0 || d.firstAsk(i, now) {
+			i++
 		}
 	}
 }
@@ -196,6 +209,7 @@ func (d *Device) listedAsk(f *protocol.Frame, now clock.Time) {
 	d.frame(sample.Down, sample.FConvs, f.Bytes, now, x.intended)
 	if f.More && f.Next > x.after { // a page that leads nowhere is the last
 		x.after = strings.Clone(f.Next)
+		x.id = d.asks.freeID() // if this page was asked for twice, its second answer is not one to the next
 		d.writeAsk(x, now)
 		return
 	}

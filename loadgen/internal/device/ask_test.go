@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/sample"
+	"imbench/loadgen/internal/testgate"
+	"imbench/loadgen/protocol"
 	"imbench/server/wire"
 )
 
@@ -81,6 +84,30 @@ func TestListAsked(t *testing.T) {
 		w.post("t-g3")
 		w.wait(10 * time.Second)
 		w.complete(0, 3)
+		w.settled()
+	})
+}
+
+// TestListAskedTwice: a page that was late is asked for again, and its second answer is not taken for one to the page after it.
+func TestListAskedTwice(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 1, "push", "push", "push", "push", "push")
+		late := time.Time{}
+		w.wire.Stalled = func(at time.Time) time.Time {
+			if at.Before(late) {
+				return late
+			}
+			return at
+		}
+		w.start()
+		before := len(w.requests(wire.TConvs))
+		late = time.Now().Add(w.cfg.ResendAfter + time.Second)
+		w.g.List(&population.Arrival{Device: 0}, clock.Now())
+		w.wait(w.cfg.ResendAfter + 2*time.Second)
+		got := w.answers(sample.OpList)
+		if pages := len(w.requests(wire.TConvs)) - before; pages != 4 || len(got) != 1 || got[0].Code != "" {
+			t.Errorf("%d pages asked for, %+v, want the first one twice and then the two others", pages, got)
+		}
 		w.settled()
 	})
 }
@@ -160,5 +187,49 @@ func TestAsksEnd(t *testing.T) {
 		if want := map[string]int{CodeTimeout: maxAsks, CodeOverflow: 1, CodeNoDevice: 1, CodeNotMember: 1}; fmt.Sprint(codes) != fmt.Sprint(want) {
 			t.Errorf("codes %v, want %v", codes, want)
 		}
+	})
+}
+
+// withoutFetch is a wire that has seqs, and no request for one event.
+type withoutFetch struct{ *testgate.Wire }
+
+type withoutFetchConn struct{ protocol.Conn }
+
+func (w withoutFetch) Dial(ctx context.Context, target, token string) (protocol.Conn, error) {
+	c, err := w.Wire.Dial(ctx, target, token)
+	return withoutFetchConn{c}, err
+}
+
+func (c withoutFetchConn) Write(r *protocol.Request) (int, error) {
+	if r.Op == protocol.OpFetch {
+		return 0, nil
+	}
+	return c.Conn.Write(r)
+}
+
+// TestFetchOnAWireWithoutIt: it fails at once, or when there is a connection to learn that on, and keeps nothing from settling.
+func TestFetchOnAWireWithoutIt(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 1, "push")
+		w.openOn(withoutFetch{w.wire})
+		w.g.Start(0, "mem")
+		w.wait(time.Second)
+		w.g.Fetch(&population.Arrival{}, clock.Now())
+		w.g.Cut(0, 0)
+		w.wait(time.Microsecond)
+		w.g.Fetch(&population.Arrival{}, clock.Now())
+		w.g.Fetch(&population.Arrival{}, clock.Now())
+		w.g.List(&population.Arrival{}, clock.Now())
+		w.wait(time.Minute)
+		got := w.answers(sample.OpFetch)
+		for _, o := range got {
+			if o.Code != codeNotOnWire || o.Censored {
+				t.Errorf("%+v", o)
+			}
+		}
+		if lists := w.answers(sample.OpList); len(got) != 3 || len(lists) != 1 || lists[0].Code != "" {
+			t.Errorf("%d fetches have ended, and of lists %+v; want three, and one", len(got), lists)
+		}
+		w.settled()
 	})
 }

@@ -332,12 +332,18 @@ func (d *Device) hangUp() {
 // write sends a request and counts it; mu must be held. A session that has just ended swallows it: whatever waits for a
 // reply is taken up by the next session.
 func (d *Device) write(r *protocol.Request, t sample.FrameType, msg clock.Time) int {
+	n, _ := d.try(r, t, msg)
+	return n
+}
+
+// try is write for who must know why nothing was written: 0 without an error says that the wire has no such request.
+func (d *Device) try(r *protocol.Request, t sample.FrameType, msg clock.Time) (int, error) {
 	n, err := d.conn.Write(r)
-	if err != nil || n == 0 { // 0: the wire has no such request
-		return 0
+	if err != nil || n == 0 {
+		return 0, err
 	}
 	d.frame(sample.Up, t, n, clock.Now(), msg)
-	return n
+	return n, nil
 }
 
 func (d *Device) frame(dir sample.Dir, t sample.FrameType, bytes int, at, msg clock.Time) {
