@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"imbench/loadgen/internal/calibrate"
@@ -85,12 +86,14 @@ func (r *runner) calibrated(c *rundir.Calibration) {
 			100*c.OfferedShare, c.MixSendsPerS, c.Fanout)
 		return
 	}
-	for _, w := range c.Workers { // one may be slower than the others
+	var near []string
+	for _, w := range c.Workers { // some may be slower than the others
 		if w.OfferedShare > nearCeiling {
-			r.calibrationNote = fmt.Sprintf("the share of %s is %.0f %% of what it can do, %.0f messages a second with %d receivers each: its latencies have a part in the result",
-				w.Name, 100*w.OfferedShare, w.MixSendsPerS, c.Fanout)
+			near = append(near, fmt.Sprintf("the share of %s is %.0f %% of what it can do, %.0f messages a second with %d receivers each: its latencies have a part in the result",
+				w.Name, 100*w.OfferedShare, w.MixSendsPerS, c.Fanout))
 		}
 	}
+	r.calibrationNote = strings.Join(near, "; ")
 }
 
 // tellCalibration puts it into the summary.

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"slices"
+
 	"imbench/loadgen/internal/scenario"
 	"imbench/model/capacity"
 	"imbench/reports/rundir"
@@ -30,12 +32,21 @@ func modelKind(sc *scenario.Scenario) (k scenario.GroupKind, one bool) {
 	return k, one
 }
 
+// openOnly says whether there are groups whose hints do not go to every device: those that read have them open.
+func openOnly(sc *scenario.Scenario) bool {
+	return slices.ContainsFunc(sc.GroupKinds(), func(k scenario.GroupKind) bool {
+		_, above := k.Thresholds(sc.Delivery)
+		return k.Count > 0 && k.Hinted(sc.Delivery) && above > 0 && k.Size > above && *k.ReadingShare < 1
+	})
+}
+
 // notModelled says why the model does not describe a figure of the scenario; "" if it does. The plan counts all of it
 // in any case.
 func notModelled(sc *scenario.Scenario, name string) string {
 	_, oneKind := modelKind(sc)
 	arrivals := name == capacity.Messages || name == capacity.EventRows
 	bytes := name == capacity.PushBytes || name == capacity.DownBytes
+	hints := name == capacity.HintFrames || name == capacity.DownFrames || name == capacity.DownBytes
 	switch {
 	case sc.Load.Arrivals != scenario.Poisson:
 		return "the model knows Poisson arrivals only"
@@ -45,6 +56,8 @@ func notModelled(sc *scenario.Scenario, name string) string {
 		return "the model knows one rate, and this load has stages in the measured window"
 	case !oneKind && sc.Load.GroupRate > 0:
 		return "the model knows one kind of groups, and here are several"
+	case hints && openOnly(sc) && sc.Load.GroupRate > 0:
+		return "the model knows hints to every device, and here they go to those that have the group open"
 	case bytes && len(sc.Load.Bodies) > 0:
 		return "the model knows one size of bodies, and here are several"
 	}

@@ -18,6 +18,8 @@ func TestOnlyWhatIsModelledIsPredicted(t *testing.T) {
 		"population: {groups: [{count: 2, size: 90}]}":                                                      arrivals,
 		"population: {groups: [{count: 2, size: 30}]}":                                                      nil,
 		"population: {groups_per_user: 0, groups: [{count: 30, size: 90, mode: pull, reading_share: 0.2}]}": nil,
+		"population: {groups_per_user: 0, groups: [{count: 30, size: 90, mode: pull, reading_share: 0.2, open_only_above: 50}]}": {capacity.Messages, capacity.EventRows, capacity.PushFrames,
+			capacity.DiscardedFrames, capacity.SyncFrames, capacity.AckFrames, capacity.CursorRows, capacity.PushBytes, capacity.Deliveries, capacity.EffectiveAck},
 		"load: {bodies: [{bytes: 100, sigma: 1}]}": {capacity.Messages, capacity.EventRows, capacity.PushFrames, capacity.DiscardedFrames, capacity.HintFrames, capacity.SyncFrames,
 			capacity.AckFrames, capacity.DownFrames, capacity.CursorRows, capacity.Deliveries, capacity.EffectiveAck},
 		"seed: 4": nil, // all

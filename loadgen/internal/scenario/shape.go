@@ -158,7 +158,12 @@ var shapeFits = []check{
 	}},
 	{"population.groups", func(s *Scenario) string {
 		for i, k := range s.Population.Groups {
-			if hint, open := k.Thresholds(s.Delivery); open > 0 && open < hint && (k.HintAbove != nil || k.OpenOnlyAbove != nil) {
+			mode := k.Mode
+			if mode == "" {
+				mode = s.Delivery.Mode
+			}
+			hint, open := k.Thresholds(s.Delivery)
+			if mode == Push && open > 0 && open < hint && (k.HintAbove != nil || k.OpenOnlyAbove != nil) { // in pull mode all get hints
 				return fmt.Sprintf("[%d]: open_only_above %d lies below hint_above %d: hints begin before they are restricted", i, open, hint)
 			}
 		}

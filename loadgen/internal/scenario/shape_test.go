@@ -21,6 +21,7 @@ func TestShapeRefuses(t *testing.T) {
 		"population:\n  groups:\n    - {size: 30, open_only_above: 1000001}\n":                                                    "s.yaml:3:35: population.groups[0].open_only_above: must be at most 1000000, and is 1000001",
 		"population:\n  groups: [{size: 30}, {size: 30, hint_above: 20, open_only_above: 10}]":                                    "population.groups[1]: open_only_above 10 lies below hint_above 20: hints begin before they are restricted",
 		"population:\n  groups: [{size: 30, open_only_above: 100}]":                                                               "population.groups[0]: open_only_above 100 lies below hint_above 200: hints begin before they are restricted",
+		"delivery: {mode: pull}\npopulation:\n  groups: [{size: 30, mode: push, open_only_above: 100}]":                           "population.groups[0]: open_only_above 100 lies below hint_above 200: hints begin before they are restricted",
 		"load: {fetch_rate: 1000000/s, convs_rate: 1/s}\nphases: {measure: 10m}":                                                  "load: 1e+06 requests a second for 10m25s come to 6.25e+08, and a plan has 200000000 at most",
 		"load: {fetch_rate: -1}":                                                "load.fetch_rate: must be at least 0, and is -1/s",
 		"load: {convs_rate: 20%}":                                               `load.convs_rate: "20%" is not a rate such as 1250/s, 30/min or 10/h`,
@@ -103,14 +104,14 @@ func TestMeanFactor(t *testing.T) {
 
 // A kind's own thresholds come over those of delivery, each by itself, and 0 is never.
 func TestThresholdsOfAKind(t *testing.T) {
-	s, err := Parse("s.yaml", []byte("population: {groups: [{size: 30, hint_above: 20}, {size: 300, hint_above: 0}, {size: 300}, {size: 30, hint_above: 30, open_only_above: 0}]}"))
+	s, err := Parse("s.yaml", []byte("population: {groups: [{size: 30, hint_above: 20}, {size: 300, hint_above: 0}, {size: 300}, {size: 30, hint_above: 30, open_only_above: 0}, {size: 30, mode: pull, open_only_above: 10}]}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {
 		hint, open int
 		hinted     bool
-	}{{200, 1000, false}, {20, 1000, true}, {0, 1000, false}, {200, 1000, true}, {30, 0, false}} {
+	}{{200, 1000, false}, {20, 1000, true}, {0, 1000, false}, {200, 1000, true}, {30, 0, false}, {200, 10, true}} {
 		k := s.GroupKinds()[i]
 		if hint, open := k.Thresholds(s.Delivery); hint != want.hint || open != want.open || k.Hinted(s.Delivery) != want.hinted {
 			t.Errorf("kind %d: %d, %d, hinted %v, want %+v", i, hint, open, k.Hinted(s.Delivery), want)
