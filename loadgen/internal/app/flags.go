@@ -84,15 +84,15 @@ const usageText = `loadgen drives a scenario against an instant-messaging gatewa
 
 `
 
-func parseFlags(p Program) (options, error) {
-	var o options
-	var targets, allow, tokenFile string
-	fs := flag.NewFlagSet("loadgen", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
+// texts are the flags' values that are more than one thing each, or the way to it.
+type texts struct{ targets, allow, tokenFile string }
+
+// define tells fs of all flags.
+func (o *options) define(fs *flag.FlagSet, p Program, t *texts) {
 	fs.StringVar(&o.scenario, "scenario", "", "`NAME` of a shipped scenario, or a YAML file")
-	fs.StringVar(&targets, "target", "", "gateway `URL`s, comma-separated (http://host:port or https://…); none = embedded stack")
+	fs.StringVar(&t.targets, "target", "", "gateway `URL`s, comma-separated (http://host:port or https://…); none = embedded stack")
 	fs.StringVar(&o.admin, "admin", "", "`URL`s of the gateways' admin listeners, comma-separated; needed with -target unless -population is given: the first takes the population, all are scraped")
-	fs.StringVar(&tokenFile, "admin-token-file", "", "`FILE` with the admin token (default: environment IM_ADMIN_TOKEN)")
+	fs.StringVar(&t.tokenFile, "admin-token-file", "", "`FILE` with the admin token (default: environment IM_ADMIN_TOKEN)")
 	fs.Var((*listFlag)(&o.set), "set", "`path=value` overrides a field of the scenario; may be repeated")
 	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
 	fs.StringVar(&o.out, "out", "runs", "`DIR` under which the run directory is made")
@@ -101,7 +101,7 @@ func parseFlags(p Program) (options, error) {
 	fs.BoolVar(&o.explain, "explain", false, "print what would run, and run nothing")
 	fs.BoolVar(&o.json, "json", false, "print summary.json on stdout and nothing else there")
 	fs.BoolVar(&o.keep, "keep", false, "keep the population (and the embedded database) after the run")
-	fs.StringVar(&allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
+	fs.StringVar(&t.allow, "allow-environment", "", "`LABEL`s of servers that may be loaded, besides the scenario's")
 	fs.StringVar(&o.database, "db", envValue(p.Env, "DATABASE_URL"), "postgres `URL` for the embedded gateways instead of a private PostgreSQL (default: environment DATABASE_URL)")
 	fs.BoolVar(&o.allowCommands, "allow-commands", false, "run the commands of the scenario's faults beside a -target, too")
 	o.calibrate.define(fs)
@@ -111,6 +111,15 @@ func parseFlags(p Program) (options, error) {
 	o.outputs.define(fs)
 	o.fleet.define(fs, p)
 	o.brought.define(fs)
+}
+
+// parseFlags reads the command line. The error is errHelp, or says which flag is wrong and what would be right.
+func parseFlags(p Program) (options, error) {
+	var o options
+	var t texts
+	fs := flag.NewFlagSet("loadgen", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	o.define(fs, p, &t)
 	restore := explainValues(fs)
 	err := fs.Parse(p.Args)
 	restore()
@@ -132,26 +141,26 @@ func parseFlags(p Program) (options, error) {
 	if o.list || o.selfTest {
 		return o, nil
 	}
-	o.targets, o.allowEnv = split(targets), split(allow)
+	o.targets, o.allowEnv = split(t.targets), split(t.allow)
 	if err := o.checkFleet(); err != nil || o.fleet.worker {
 		return o, err
 	}
-	if done, err := o.standalone(p, tokenFile); done {
+	if done, err := o.standalone(p, t.tokenFile); done {
 		return o, err
 	}
 	if o.scenario == "" {
 		return o, errors.New("-scenario is missing: a name from -list, or a YAML file")
 	}
-	if len(o.targets) == 0 && targets != "" {
-		return o, fmt.Errorf("-target %q holds no URL", targets)
+	if len(o.targets) == 0 && t.targets != "" {
+		return o, fmt.Errorf("-target %q holds no URL", t.targets)
 	}
 	if err := o.outputs.check(); err != nil {
 		return o, err
 	}
-	if err := o.series.check(o, func(v *options) error { return v.checkTarget(p, tokenFile) }); err != nil || o.series.ownTargets() {
+	if err := o.series.check(o, func(v *options) error { return v.checkTarget(p, t.tokenFile) }); err != nil || o.series.ownTargets() {
 		return o, err
 	}
-	return o, o.checkTarget(p, tokenFile)
+	return o, o.checkTarget(p, t.tokenFile)
 }
 
 // checkTarget completes what a run against a target needs: an admin URL and its token.

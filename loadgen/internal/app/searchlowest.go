@@ -65,7 +65,9 @@ func (c *campaign) reported(t search.Trial, probe *rundir.Probe, all []attempt) 
 	return outcome
 }
 
-// alwaysMissed are the criteria that no attempt met, of those that measured anything, as the last one has them.
+// alwaysMissed are the criteria that every attempt missed, of those that measured anything, as the last one has them: each of
+// them with a value, or each without. One that was missed at a high rate and has no data at the lowest was not missed there: it may
+// be that a rate in between meets it.
 func alwaysMissed(all []attempt) (rows []rundir.Criterion) {
 	first := true
 	for _, a := range all {
@@ -74,7 +76,8 @@ func alwaysMissed(all []attempt) (rows []rundir.Criterion) {
 		}
 		var still []rundir.Criterion
 		for _, row := range a.summary.Criteria {
-			if row.Result != rundir.Met && (first || slices.ContainsFunc(rows, func(r rundir.Criterion) bool { return sameBound(r, row) })) {
+			same := func(r rundir.Criterion) bool { return sameBound(r, row) && r.Result == row.Result }
+			if row.Result != rundir.Met && (first || slices.ContainsFunc(rows, same)) {
 				still = append(still, row)
 			}
 		}
@@ -90,7 +93,8 @@ func sameBound(a, b rundir.Criterion) bool {
 	return a.Metric == b.Metric && a.Op == b.Op && a.Limit == b.Limit
 }
 
-// lateExplains says whether a criterion may be missed only because the generator started its sends late.
+// lateExplains says whether a criterion may be missed only because the generator started its sends late. One without data has
+// nothing that could be late.
 func lateExplains(row rundir.Criterion, s *rundir.Summary) bool {
 	_, _, latency := scenario.Criterion{Metric: row.Metric}.Latency()
 	if row.Value == nil {

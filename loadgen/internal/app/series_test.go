@@ -177,6 +177,12 @@ func TestWhatNoRateMeets(t *testing.T) {
 			"deliver.p50 <= 0.01 ms was missed at every rate that was tried, down to the lowest that says something (3.21 ms at 1.000 times the scenario's rate, 3.1 ms at 0.016 times the scenario's rate): no load is low enough"},
 		{"another one", ran(0.1, row("deliver.p50", "<=", 5, 9)), ran(0.1, row("deliver.p50", "<=", 5, 2), row("sync.p99", "<=", 5, 9)), rundir.Missed, rundir.ProbeFailed, search.Unclear, ""},
 		{"no data", ran(0.1, row("heal.max", "<=", 5, -1)), ran(0.1, row("heal.max", "<=", 5, -1)), rundir.Missed, rundir.ProbeFailed, search.Failed, "heal.max <= 5 ms has no data at any rate"},
+		{"no data at the lowest", ran(0.1, row("sync.p99", "<=", 5, 9)), ran(0.1, row("sync.p99", "<=", 5, -1)), rundir.Missed, rundir.ProbeFailed, search.Unclear, ""},
+		{"no data above the lowest", ran(0.1, row("sync.p99", "<=", 5, -1)), ran(0.1, row("sync.p99", "<=", 5, 9)), rundir.Missed, rundir.ProbeFailed, search.Unclear, ""},
+		{"no data at the lowest, and a late generator", ran(2, row("sync.p99", "<=", 5, 9)), ran(2, row("sync.p99", "<=", 5, -1)), rundir.Invalid, rundir.ProbeGenerator, search.Generator, ""},
+		{"no data beside what is always missed", ran(0.1, row("sync.p99", "<=", 5, 9), row("deliver.p50", "<=", 0.01, 3)), ran(0.1, row("sync.p99", "<=", 5, -1), row("deliver.p50", "<=", 0.01, 2)),
+			rundir.Missed, rundir.ProbeFailed, search.Failed, "deliver.p50 <= 0.01 ms was missed at every rate"},
+		{"no data, and a late generator", ran(2, row("heal.max", "<=", 5, -1)), ran(2, row("heal.max", "<=", 5, -1)), rundir.Invalid, rundir.ProbeGenerator, search.Failed, "heal.max <= 5 ms has no data at any rate"},
 		{"more than the lateness", ran(2, row("send.intended.p99", "<=", 1, 9)), ran(2, row("send.intended.p99", "<=", 1, 8)), rundir.Invalid, rundir.ProbeGenerator, search.Failed, "no load is low enough"},
 		{"the lateness", ran(2, row("send.intended.p99", "<=", 1, 9)), ran(2, row("send.intended.p99", "<=", 1, 2.5)), rundir.Invalid, rundir.ProbeGenerator, search.Generator,
 			"the generator itself starts sends 2 ms late there (p99), so this machine cannot tell"},
@@ -187,6 +193,9 @@ func TestWhatNoRateMeets(t *testing.T) {
 		s := testCampaign(t, "smoke")
 		probe := rundir.Probe{Multiple: 1. / 64, Outcome: x.outcome, SeriesRun: rundir.SeriesRun{Verdict: x.verdict}}
 		got := s.reported(search.Trial{Multiple: 1. / 64, Lowest: true}, &probe, []attempt{{1, x.first}, {1. / 64, x.lowest}})
+		if strings.Contains(s.hopeless, "sync.p99 <=") {
+			t.Errorf("%s: says %q of what was not missed at all rates", x.name, s.hopeless)
+		}
 		if got != x.want || !strings.Contains(s.hopeless, x.says) || (x.says == "") != (s.hopeless == "") || (got == search.Failed) != (probe.Outcome == rundir.ProbeFailed) && got != search.Unclear {
 			t.Errorf("%s: outcome %v (%s), says %q", x.name, got, probe.Outcome, s.hopeless)
 		}

@@ -331,7 +331,11 @@ func TestAdmission(t *testing.T) {
 		}
 		h.connect("ben", "b1")
 	})
-	t.Run("user", func(t *testing.T) {
+}
+
+// What a user may have at once is counted when its place is taken, and given back when the connection ends or never began.
+func TestPerUser(t *testing.T) {
+	t.Run("one after the other", func(t *testing.T) {
 		h := newHouse(t, func(c *Config) { c.PerUser = 2 })
 		h.connect("ana", "a1")
 		h.connect("ana", "a2")
@@ -346,7 +350,7 @@ func TestAdmission(t *testing.T) {
 		}
 		h.connect("ben", "b1")
 	})
-	t.Run("user, at the same moment", func(t *testing.T) {
+	t.Run("at the same moment", func(t *testing.T) {
 		h := newHouse(t, func(c *Config) { c.PerUser = 1 })
 		gate := make(chan struct{})
 		open := sync.OnceFunc(func() { close(gate) })
@@ -367,7 +371,7 @@ func TestAdmission(t *testing.T) {
 			t.Fatalf("%+v", f)
 		}
 	})
-	t.Run("user, after a handshake that failed", func(t *testing.T) {
+	t.Run("after a handshake that failed", func(t *testing.T) {
 		h := newHouse(t, func(c *Config) { c.PerUser = 1 })
 		h.backend.claimErr = im.ErrUnknownDevice
 		first := h.dial("ana/a1")
