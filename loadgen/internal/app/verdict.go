@@ -20,7 +20,8 @@ type outcome struct {
 }
 
 // judge fills in criteria, verdict and reasons: error, broken, aborted, interrupted, invalid, missed, passed, the first
-// that applies.
+// that applies. An error is the reason for all that is missing after it, so it stands alone; only a broken promise is more
+// than that.
 func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	s.Criteria = nil
 	missed, empty := 0, []string(nil)
@@ -49,6 +50,9 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(rundir.Broken, "a delivery promise was broken: %d lost, %d duplicated, %d reordered, %d leaked, %d with other content, %d in no log, %d times delivered went back (ledger.json names them)",
 			s.Ledger.Lost, s.Ledger.Duplicated, s.Ledger.Reordered, s.Ledger.Leaked, s.Ledger.Mismatched, s.Ledger.Foreign+s.Ledger.Unlogged+s.Ledger.LoggedTwice+s.Ledger.LogGaps, s.Ledger.Regressed)
 	}
+	if o.err != nil {
+		return
+	}
 	if o.early != nil {
 		why(o.early.verdict, "%s", o.early.why)
 	} else if o.interrupted {
@@ -67,7 +71,7 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 		why(rundir.Invalid, "%s", reason)
 	}
 	for _, f := range s.Faults {
-		if f.Error != "" && o.err == nil && o.early == nil && !o.interrupted {
+		if f.Error != "" && o.early == nil && !o.interrupted {
 			why(rundir.Invalid, "a fault could not be done, so this is not the run that the scenario describes: %s: %s", f.Fault, f.Error)
 		}
 	}
