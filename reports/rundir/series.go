@@ -50,7 +50,7 @@ type Repeat struct {
 	Figures []RepeatFigure `json:"figures,omitempty"`
 }
 
-// IntervalRuns is how many runs an interval needs: with two Student's t is 12.7, and the interval reaches from a tenth of
+// IntervalRuns is how many runs, or pairs of runs, an interval needs: with two Student's t is 12.7, and the interval reaches from a tenth of
 // the value to ten times it for runs that lie a third apart.
 const IntervalRuns = 3
 
@@ -98,21 +98,25 @@ const (
 	Worse     = "worse"
 	Different = "different" // of a figure that is neither good nor bad
 	NoneSeen  = "no difference"
+	FewPairs  = "too few pairs" // for a verdict: fewer than IntervalRuns had data
 )
 
-// ComparisonFigure is the paired difference of one figure. Nil = fewer than two pairs had data.
+// ComparisonFigure is the paired difference of one figure. Nil = no pair had data, or for Mean, Low, High and P fewer than
+// IntervalRuns had.
 type ComparisonFigure struct {
 	Name     string   `json:"name"`
 	Unit     string   `json:"unit,omitempty"`
-	Pairs    int      `json:"pairs"`  // that had data on both sides
-	A        *float64 `json:"a"`      // median of the first variant
-	B        *float64 `json:"b"`      // and of the second
-	Relative bool     `json:"ratio"`  // difference is a ratio less one, else an amount in the unit
-	Mean     *float64 `json:"mean"`   // difference of the second against the first
-	Low      *float64 `json:"low"`    // its 95 % interval
-	High     *float64 `json:"high"`   //
-	P        *float64 `json:"p"`      // probability of as large a difference, were there none
-	Result   string   `json:"result"` // better, worse, different, no difference, no data
+	Pairs    int      `json:"pairs"` // that had data on both sides
+	A        *float64 `json:"a"`     // median of the first variant
+	B        *float64 `json:"b"`     // and of the second
+	Relative bool     `json:"ratio"` // a difference is a ratio less one, else an amount in the unit
+	// Differences of the second against the first, pair by pair; nil = that pair has no data, or does not count.
+	Differences []*float64 `json:"differences"`
+	Mean        *float64   `json:"mean"`   // difference of the second against the first
+	Low         *float64   `json:"low"`    // its 95 % interval
+	High        *float64   `json:"high"`   //
+	P           *float64   `json:"p"`      // probability of as large a difference, were there none
+	Result      string     `json:"result"` // better, worse, different, no difference, too few pairs, no data
 }
 
 // SearchDocument is search.json.

@@ -77,6 +77,15 @@ func RenderComparison(w io.Writer, c Comparison, width int) error {
 		rows = append(rows, []string{c.short(x.SeriesRun), fmt.Sprint(x.Pair), x.Variant, fmt.Sprint(x.Seed), verdictCell(x.SeriesRun)})
 	}
 	r.table(rows, "lrlrl")
+	plan := "Both runs of a pair had the same users, conversations and arrivals"
+	if !c.SamePlan {
+		plan = "The runs of a pair had different arrivals, so that the difference is that of the workloads, too"
+	}
+	if c.Pairs < IntervalRuns {
+		r.fewPairs(c, plan)
+		_, err := w.Write(r.b.Bytes())
+		return err
+	}
 	rows = [][]string{{"figure", "A", "B", "B vs A", "95 % interval", "B is"}}
 	for _, f := range c.Figures {
 		difference := figure
@@ -88,14 +97,36 @@ func RenderComparison(w io.Writer, c Comparison, width int) error {
 			between(f.Low, f.High, func(v float64) string { return signed(v, difference) }), f.Result})
 	}
 	r.table(rows, "lrrrrl")
-	plan := "Both runs of a pair had the same users, conversations and arrivals"
-	if !c.SamePlan {
-		plan = "The runs of a pair had different arrivals, so that the difference is that of the workloads, too"
-	}
 	r.para("%s", "A and B are medians, the difference is the mean over the pairs. "+plan+"; the order was ABBA, so that a drift of the machine falls on both. "+
-		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it. \"no data\" is a figure of fewer than two pairs of which both runs count.")
+		"A verdict stands where the difference is more than noise for all figures looked at together (Holm, 5 %); \"no difference\" says that none larger than the noise was seen: the interval tells what may hide in it. "+fmt.Sprintf("\"too few pairs\" is a figure of fewer than %d pairs of which both runs count.", IntervalRuns))
 	_, err := w.Write(r.b.Bytes())
 	return err
+}
+
+// fewPairs sets the differences of two pairs side by side.
+func (r *renderer) fewPairs(c Comparison, plan string) {
+	head := []string{"figure", "A", "B"}
+	for i := range c.Pairs {
+		head = append(head, fmt.Sprintf("B vs A, pair %d", i+1))
+	}
+	rows := [][]string{head}
+	for _, f := range c.Figures {
+		difference := figure
+		if f.Relative {
+			difference = share
+		}
+		row := []string{named(f.Name, f.Unit), optional(f.A, figure), optional(f.B, figure)}
+		for _, d := range f.Differences {
+			if d == nil {
+				row = append(row, NoData)
+			} else {
+				row = append(row, signed(*d, difference))
+			}
+		}
+		rows = append(rows, row)
+	}
+	r.table(rows, "lrr"+strings.Repeat("r", c.Pairs))
+	r.para("A and B are medians. %s; the order was ABBA. Two pairs give no interval and no verdict: those need at least %d of which both runs count (-repeat %[2]d).", plan, IntervalRuns)
 }
 
 // RenderSearch writes a search likewise, the answer first.

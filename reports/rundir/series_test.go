@@ -31,11 +31,11 @@ func aRepeat() Repeat {
 }
 
 func aComparison() Comparison {
-	return Comparison{SeriesHead: aHead("ab"), Variants: [2]Variant{{Name: "push"}, {Name: "pull"}}, Pairs: 2, SamePlan: true,
+	return Comparison{SeriesHead: aHead("ab"), Variants: [2]Variant{{Name: "push"}, {Name: "pull"}}, Pairs: 4, SamePlan: true,
 		Runs: []ComparisonRun{{aRun(Passed, true), "push", 1}, {aRun(Invalid, false), "pull", 1}},
 		Figures: []ComparisonFigure{
-			{Name: "generator CPU/message", Unit: "µs", Pairs: 2, A: f(1000), B: f(900), Relative: true, Mean: f(-0.1), Low: f(-0.983), High: f(21113), P: f(0.5), Result: NoneSeen},
-			{Name: "syncs/message", Pairs: 2, A: f(0), B: f(2), Mean: f(2), Low: f(1.5), High: f(2.5), P: f(0.001), Result: Worse},
+			{Name: "generator CPU/message", Unit: "µs", Pairs: 3, A: f(1000), B: f(900), Relative: true, Differences: []*float64{f(-0.2), f(-0.1), f(0.1), nil}, Mean: f(-0.1), Low: f(-0.983), High: f(21113), P: f(0.5), Result: NoneSeen},
+			{Name: "syncs/message", Pairs: 3, A: f(0), B: f(2), Mean: f(2), Low: f(1.5), High: f(2.5), P: f(0.001), Result: Worse},
 			{Name: "heal.max", Result: NoData}}}
 }
 
@@ -93,7 +93,7 @@ func TestRenderSeries(t *testing.T) {
 		says []string
 	}{
 		{repeat.String(), []string{"MISSED", "interrupted, not counted", "| heal.max", "no data", "12.5 ×", "arrivals of its own"}},
-		{ab.String(), []string{"A = push, B = pull, 2 pairs", "-10.0 %", "+2.11e+04 ×", "+1.500 … +2.500", "worse", "no data", "ABBA"}},
+		{ab.String(), []string{"A = push, B = pull, 4 pairs", "-10.0 %", "+2.11e+04 ×", "+1.500 … +2.500", "worse", "no data", "ABBA"}},
 		{found.String(), []string{"Holds that.", "| 20261130T080620Z |", "full", "machine CPU 99 %", "interrupted", "of it loadgen 0.5"}},
 	} {
 		for _, want := range c.says {
@@ -140,6 +140,31 @@ func TestRenderRepeatOfTwo(t *testing.T) {
 		}
 		if text := unwrapped(b.String()); !strings.Contains(text, c.says) || strings.Contains(text, c.not) {
 			t.Errorf("want %q and not %q:\n%s", c.says, c.not, b.String())
+		}
+	}
+}
+
+// Of two pairs both differences are told, and neither an interval nor a verdict.
+func TestRenderComparisonOfTwo(t *testing.T) {
+	c := aComparison()
+	c.Pairs = 2
+	c.Figures = []ComparisonFigure{
+		{Name: "deliver.p99", Unit: "ms", Pairs: 2, A: f(10), B: f(12), Relative: true, Differences: []*float64{f(0.25), f(-0.05)}, Result: FewPairs},
+		{Name: "syncs/message", Pairs: 1, A: f(0), B: f(2), Differences: []*float64{nil, f(2)}, Result: FewPairs},
+		{Name: "heal.max", Differences: []*float64{nil, nil}, Result: NoData}}
+	var b bytes.Buffer
+	if err := RenderComparison(&b, c, 100); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| deliver.p99 ms | 10 | 12 | +25.0 % | -5.0 % |", "| syncs/message | 0 | 2 | no data | +2 |", "| heal.max | – | – | no data | no data |",
+		"Two pairs give no interval and no verdict: those need at least 3 of which both runs count (-repeat 3)."} {
+		if !strings.Contains(unwrapped(b.String()), want) {
+			t.Errorf("does not say %q:\n%s", want, b.String())
+		}
+	}
+	for _, not := range []string{"95 %", "B is", FewPairs} {
+		if strings.Contains(b.String(), not) {
+			t.Errorf("says %q:\n%s", not, b.String())
 		}
 	}
 }

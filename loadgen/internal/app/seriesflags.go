@@ -34,7 +34,7 @@ type variant struct {
 }
 
 func (s *seriesOptions) register(fs *flag.FlagSet) {
-	fs.IntVar(&s.repeat, "repeat", 0, "make `N` runs and say how far they lie apart; with -ab, N pairs (default 4)")
+	fs.IntVar(&s.repeat, "repeat", 0, "make `N` runs and say how far they lie apart; with -ab, N pairs (default 4); an interval needs 3")
 	fs.BoolVar(&s.sameSeed, "same-seed", false, "with -repeat and -ab: the same population and arrivals in all runs (default: seed, seed+1, …)")
 	fs.StringVar(&s.ab, "ab", "", "compare two variants in pairs: `path=a,b`, or 'NAME: path=x path=y | NAME: path=z', or NAME=URL,NAME=URL (then -admin NAME=URL,NAME=URL)")
 	fs.BoolVar(&s.search, "search", false, "find the highest multiple of the scenario's rates that meets its criteria")

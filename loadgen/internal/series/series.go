@@ -38,7 +38,8 @@ func Repeat(runs [][]Figure) []rundir.RepeatFigure {
 type Pair struct{ A, B []Figure }
 
 // Compare gives the paired differences of B against A. A pair of which one run does not count is left out; so is, for a
-// figure, one without data on both sides.
+// figure, one without data on both sides. Fewer than rundir.IntervalRuns pairs have no interval and no verdict: of two, the interval
+// is wider than anything it could tell, and chance alone may bring two differences close to each other.
 func Compare(pairs []Pair) []rundir.ComparisonFigure {
 	var runs [][]Figure
 	for _, p := range pairs {
@@ -51,21 +52,26 @@ func Compare(pairs []Pair) []rundir.ComparisonFigure {
 	)
 	figures := union(runs)
 	for _, f := range figures {
-		row := rundir.ComparisonFigure{Name: f.Name, Unit: f.Unit, Result: rundir.NoData}
+		row := rundir.ComparisonFigure{Name: f.Name, Unit: f.Unit, Result: rundir.NoData, Differences: make([]*float64, len(pairs))}
 		var a, b []float64
-		for _, pair := range pairs {
+		var at []int
+		for i, pair := range pairs {
 			x, ok1 := value(pair.A, f.Name)
 			y, ok2 := value(pair.B, f.Name)
 			if ok1 && ok2 {
-				a, b = append(a, x), append(b, y)
+				a, b, at = append(a, x), append(b, y), append(at, i)
 			}
 		}
-		row.Pairs = len(a)
-		if len(a) > 0 {
-			row.A, row.B = ptr(stats.Median(a)), ptr(stats.Median(b))
+		if row.Pairs = len(a); row.Pairs > 0 {
+			row.A, row.B, row.Result = ptr(stats.Median(a)), ptr(stats.Median(b)), rundir.FewPairs
+			var each []float64
+			each, row.Relative = stats.Each(a, b)
+			for i, d := range each {
+				row.Differences[at[i]] = ptr(d)
+			}
 		}
-		if d, ok := stats.Pair(a, b); ok {
-			row.Relative, row.Mean, row.Low, row.High, row.P = d.Relative, &d.Mean, &d.Low, &d.High, &d.P
+		if d, ok := stats.Pair(a, b); ok && row.Pairs >= rundir.IntervalRuns {
+			row.Mean, row.Low, row.High, row.P = &d.Mean, &d.Low, &d.High, &d.P
 			tested, p = append(tested, len(list)), append(p, d.P)
 		}
 		list = append(list, row)

@@ -99,10 +99,21 @@ func TestCompare(t *testing.T) {
 	if f := Compare(pairs)[0]; *f.Mean > -0.45 || *f.Mean < -0.55 {
 		t.Errorf("half is told as %v", *f.Mean)
 	}
-	for _, f := range Compare(pairs[:1]) {
-		if f.Result != rundir.NoData || f.P != nil || f.A == nil {
-			t.Errorf("of one pair: %+v", f)
+	for n := 1; n < rundir.IntervalRuns; n++ { // of few pairs the differences are told, and no more
+		for i, f := range Compare(append(pairs[:n:n], Pair{})) {
+			a, b := pairs[0].A[i].Value, pairs[0].B[i].Value
+			if f.Result != rundir.FewPairs || f.Pairs != n || f.P != nil || f.Low != nil || f.High != nil || f.Mean != nil || f.A == nil || !f.Relative ||
+				len(f.Differences) != n+1 || math.Abs(*f.Differences[0]-(b/a-1)) > 1e-9 || f.Differences[n] != nil {
+				t.Errorf("of %d pairs: %+v", n, f)
+			}
 		}
+	}
+	amounts := Compare([]Pair{{run(map[string]float64{"ms": 4}), run(map[string]float64{"ms": 1})}, {run(map[string]float64{"ms": -1}), run(map[string]float64{"ms": 1})}})
+	if f := amounts[0]; f.Relative || *f.Differences[0] != -3 || *f.Differences[1] != 2 {
+		t.Errorf("with a value below 0 differences are amounts: %+v", f)
+	}
+	if f := amounts[1]; f.Result != rundir.NoData || f.Pairs != 0 {
+		t.Errorf("of no pair: %+v", f)
 	}
 	if Compare(nil) != nil || Compare([]Pair{{}}) != nil {
 		t.Error("of nothing there are figures")

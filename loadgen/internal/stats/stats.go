@@ -78,6 +78,21 @@ func Pair(a, b []float64) (d Difference, ok bool) {
 	return d, true
 }
 
+// Each is b[i] against a[i], pair by pair, in the terms of Pair. It panics if the lengths differ.
+func Each(a, b []float64) (d []float64, relative bool) {
+	if len(a) != len(b) {
+		panic("stats: pairs of unequal lengths")
+	}
+	relative = positive(a) && positive(b)
+	d = make([]float64, len(a))
+	for i := range d {
+		if d[i] = b[i] - a[i]; relative {
+			d[i] = b[i]/a[i] - 1
+		}
+	}
+	return d, relative
+}
+
 // student gives the mean, half of its interval, and the two-sided p value of a mean of zero. The deviation is taken as at
 // least that of rounding to steps of grain (grain ÷ √12).
 func student(x []float64, grain float64) (mean, half, p float64) {
