@@ -22,7 +22,7 @@ var kinds = map[wire.Type]Kind{wire.TWelcome: KindWelcome, wire.TConvlist: KindL
 // ToGateway puts a request into the words of our wire.
 func ToGateway(r *Request) wire.Request {
 	w := wire.Request{T: ops[r.Op].t, RID: RID(r.Op, r.ID), Conv: r.Conv, CMID: r.Key, Body: r.Body, Seq: r.Seq, Epoch: r.Epoch,
-		AfterID: r.AfterID, Limit: r.Limit, Device: r.Device}
+		AfterID: r.AfterID, Limit: r.Limit, Brief: r.Brief, Device: r.Device}
 	switch r.Op {
 	case OpHello:
 		w.Install = max(1, r.Install)

@@ -10,7 +10,7 @@ const (
 	OpNone      Op = iota
 	OpHello        // Device, Install
 	OpSubscribe    // start pushing to me
-	OpList         // AfterID, Limit: how do my conversations stand
+	OpList         // AfterID, Limit, Brief: how do my conversations stand
 	OpOpen         // Conv: the user looks at it
 	OpClose        // Conv: and no longer does
 	OpSend         // Conv, Key, Body
@@ -39,6 +39,7 @@ type Request struct {
 	Epoch   int32 // of the log that Seq counts in, as the wire told it; 0 = not known
 	AfterID string
 	Limit   int
+	Brief   bool // OpList: only what a device needs to go on where it was
 }
 
 // MaxPage is how many conversations a device asks for at once.

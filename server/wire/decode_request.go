@@ -27,6 +27,7 @@ const (
 	fDevice
 	fInstall
 	fUser
+	fBrief
 )
 
 // shape says which fields a request type needs and which it may have; need is 0 for an unknown type.
@@ -50,7 +51,7 @@ func shape(t Type) (need, may field) {
 	case TOpen, TClose:
 		need = fT | fConv
 	case TConvs:
-		need, may = fT, may|fAfter|fLimit
+		need, may = fT, may|fAfter|fLimit|fBrief
 	case TSub, TPing:
 		need = fT
 	}
@@ -143,6 +144,8 @@ func (d *requestDecoder) member(k string) error {
 		return number32(d, fInstall, k, &r.Install)
 	case "limit":
 		return number32(d, fLimit, k, &r.Limit)
+	case "brief":
+		return d.truth(fBrief, k, &r.Brief)
 	}
 	if len(k) > MaxID || !ValidID(k) {
 		k = "…"
@@ -183,6 +186,18 @@ func (d *requestDecoder) text(f field, k string, to *string) error {
 		*to = v
 	}
 	return nil
+}
+
+// truth reads true or false.
+func (d *requestDecoder) truth(f field, k string, to *bool) error {
+	d.first(f, k)
+	if b := d.space(); b != 't' && b != 'f' {
+		d.fail(BadRequest, k, "must be true or false")
+		return d.skip(1)
+	}
+	v, err := d.literal()
+	*to = v == "true"
+	return err
 }
 
 // number reads an integer of 0..most.
@@ -234,7 +249,7 @@ func (d *requestDecoder) check() {
 
 // fieldName names the lowest field of a set.
 func fieldName(f field) string {
-	names := [...]string{"t", "rid", "conv", "cmid", "body", "seq", "after", "epoch", "limit", "device", "install", "user"}
+	names := [...]string{"t", "rid", "conv", "cmid", "body", "seq", "after", "epoch", "limit", "device", "install", "user", "brief"}
 	for i, n := range names {
 		if f&(1<<i) != 0 {
 			return n

@@ -84,6 +84,9 @@ func AppendRequest(dst []byte, r *Request) []byte {
 	case TConvs:
 		o.str("after", r.AfterID)
 		o.opt("limit", int64(r.Limit))
+		if r.Brief {
+			o.flag("brief", true)
+		}
 	}
 	return append(o.b, '}')
 }
@@ -218,8 +221,10 @@ func (f *Frame) appendConvlist(o *object) {
 		e.num("min_seq", c.MinSeq)
 		e.num("epoch", int64(c.Epoch))
 		e.num("delivered", c.Delivered)
-		e.num("read", c.Read)
-		e.num("unread", c.Unread)
+		if !f.Brief {
+			e.num("read", c.Read)
+			e.num("unread", c.Unread)
+		}
 		o.b = append(e.b, '}')
 	}
 	o.b = append(o.b, ']')

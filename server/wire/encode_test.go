@@ -90,6 +90,7 @@ func TestRequestTexts(t *testing.T) {
 		`{"t":"close","conv":"c"}`:              {T: TClose, Conv: "c"},
 		`{"t":"convs"}`:                         {T: TConvs},
 		`{"t":"convs","after":"c","limit":200}`: {T: TConvs, AfterID: "c", Limit: 200},
+		`{"t":"convs","limit":20,"brief":true}`: {T: TConvs, Limit: 20, Brief: true},
 		`{"t":"ping","rid":"p"}`:                {T: TPing, RID: "p"},
 	} {
 		got := string(AppendRequest(nil, &r))

@@ -57,6 +57,7 @@ type Request struct {
 	Limit   int    // sync, convs; 0 = default
 	Device  string // hello
 	Install int32  // hello
+	Brief   bool   // convs: without read and unread
 }
 
 // Event is an entry of a conversation's log as a client sees it. JSON keys, in this order:
@@ -124,6 +125,7 @@ type Frame struct {
 	Convs []ConvState // convlist
 	More  bool        // convlist
 	Next  string      // convlist: pass as after
+	Brief bool        // convlist: written without read and unread
 
 	Code         Code   // error
 	Message      string // error: a safe sentence

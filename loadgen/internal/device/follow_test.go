@@ -80,6 +80,28 @@ func TestResendAfterReconnect(t *testing.T) {
 		if n := len(w.requests(wire.TSend)); n != 2 {
 			t.Errorf("%d sends written, want the second at once", n)
 		}
+		if lists := w.requests(wire.TConvs); len(lists) != 2 || lists[0].Brief || !lists[1].Brief {
+			t.Errorf("the lists asked for, of which the second is to be brief: %+v", lists)
+		}
+		w.complete(0, 0)
+	})
+}
+
+// TestPatience: who gets no reply asks again later each time, and not the more the slower a gateway is.
+func TestPatience(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 1, "push")
+		w.gate.DropReply = func(ty wire.Type, n int) bool { return ty == wire.TSent && n <= 6 }
+		w.start()
+		w.send(0, 0)
+		for i, after := range []int64{1, 2, 4, 8, 8, 8} {
+			w.wait(time.Duration(after)*w.cfg.ResendAfter - 100*time.Millisecond)
+			if n := len(w.requests(wire.TSend)); n != i+1 {
+				t.Fatalf("%d sends written before the time for number %d", n, i+2)
+			}
+			w.wait(100 * time.Millisecond)
+		}
+		w.wait(100 * time.Millisecond)
 		w.complete(0, 0)
 	})
 }

@@ -87,7 +87,8 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 }
 
 func (d *Device) list(after string) {
-	d.write(&protocol.Request{Op: protocol.OpList, AfterID: after, Limit: protocol.MaxPage}, sample.FConvs, 0)
+	// Who comes back has the rest of the list from before.
+	d.write(&protocol.Request{Op: protocol.OpList, AfterID: after, Limit: protocol.MaxPage, Brief: d.gone != 0}, sample.FConvs, 0)
 }
 
 // listed compares a page of the conversation list with what this device has, when a session begins.

@@ -60,10 +60,16 @@ func (d *Device) tickSends(now clock.Time) {
 	}
 	for i := range d.flight {
 		s := &d.flight[i]
-		if (s.at == 0 && s.again <= now) || (s.at != 0 && s.at.Add(d.g.cfg.ResendAfter) <= now) {
+		if (s.at == 0 && s.again <= now) || (s.at != 0 && s.at.Add(d.patience(s)) <= now) {
 			d.transmit(s, now)
 		}
 	}
+}
+
+// patience is how long a send that was written waits for its reply: twice as long after each time that it was in vain, up
+// to eight times. A gateway that is late by more than ResendAfter would else be given all its work again for each of them.
+func (d *Device) patience(s *send) time.Duration {
+	return d.g.cfg.ResendAfter << min(s.resends, 3)
 }
 
 func (d *Device) tickConv(slot int, now clock.Time) {
@@ -102,7 +108,7 @@ func (d *Device) next() (at clock.Time) {
 	}
 	for i := range d.flight {
 		if s := &d.flight[i]; s.at != 0 {
-			earlier(s.at.Add(limit))
+			earlier(s.at.Add(d.patience(s)))
 		} else {
 			earlier(s.again)
 		}

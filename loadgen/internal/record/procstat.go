@@ -22,7 +22,7 @@ var errGone = errors.New("the process has ended")
 
 // usage is one reading of a process or a tree.
 type usage struct {
-	cpu       time.Duration // own and that of children which ended and were waited for
+	cpu       time.Duration // own; of a tree also that of children which ended and were waited for
 	rss       int64         // bytes
 	processes int
 	start     uint64 // of the root, in ticks since boot: tells a reused pid
@@ -45,6 +45,9 @@ func readUsage(proc string, pid int, tree bool) (usage, error) {
 			}
 		}
 		u.cpu += st.cpu
+		if tree { // else a gateway that is restarted would, when it ends, be all the generator's
+			u.cpu += st.waited
+		}
 		u.processes++
 		private, common := readMemory(proc, pids[i])
 		u.rss += private
@@ -59,9 +62,10 @@ func readUsage(proc string, pid int, tree bool) (usage, error) {
 
 // stat is what /proc/PID/stat says.
 type stat struct {
-	state byte
-	cpu   time.Duration
-	start uint64
+	state  byte
+	cpu    time.Duration // own
+	waited time.Duration // that of children which ended and were waited for
+	start  uint64
 }
 
 func readStat(proc string, pid int) (stat, error) {
@@ -86,19 +90,20 @@ func parseStat(b []byte) (stat, error) {
 	if len(f) < 20 {
 		return stat{}, fmt.Errorf("stat: %d fields after the name, want 20", len(f))
 	}
-	var ticks uint64
-	for _, field := range f[11:15] {
-		n, err := strconv.ParseUint(field, 10, 63)
+	var ticks [4]uint64
+	for i, field := range f[11:15] {
+		n, err := strconv.ParseUint(field, 10, 62)
 		if err != nil {
 			return stat{}, fmt.Errorf("stat: %w", err)
 		}
-		ticks += n
+		ticks[i] = n
 	}
 	start, err := strconv.ParseUint(f[19], 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("stat: %w", err)
 	}
-	return stat{state: f[0][0], cpu: time.Duration(ticks) * (time.Second / ticksPerSecond), start: start}, nil
+	const tick = time.Second / ticksPerSecond
+	return stat{state: f[0][0], cpu: time.Duration(ticks[0]+ticks[1]) * tick, waited: time.Duration(ticks[2]+ticks[3]) * tick, start: start}, nil
 }
 
 // readMemory gives what is the process's own and what it may share with others (files and shared memory), in bytes.

@@ -18,9 +18,9 @@ func TestParseStat(t *testing.T) {
 		want     stat
 		bad      bool
 	}{
-		{"plain", "12 (postgres) S 1 12 12" + tail, stat{state: 'S', cpu: time.Second, start: 777}, false},
-		{"a name with parentheses and spaces", "12 (a) S (b c) R 1 12 12" + tail, stat{state: 'R', cpu: time.Second, start: 777}, false},
-		{"zombie", "12 (x) Z 1 12 12" + tail, stat{state: 'Z', cpu: time.Second, start: 777}, false},
+		{"plain", "12 (postgres) S 1 12 12" + tail, stat{state: 'S', cpu: 300 * time.Millisecond, waited: 700 * time.Millisecond, start: 777}, false},
+		{"a name with parentheses and spaces", "12 (a) S (b c) R 1 12 12" + tail, stat{state: 'R', cpu: 300 * time.Millisecond, waited: 700 * time.Millisecond, start: 777}, false},
+		{"zombie", "12 (x) Z 1 12 12" + tail, stat{state: 'Z', cpu: 300 * time.Millisecond, waited: 700 * time.Millisecond, start: 777}, false},
 		{"empty", "", stat{}, true},
 		{"short", "12 (x) S 1 2 3", stat{}, true},
 		{"no number", "12 (x) S 1 12 12 0 -1 4194560 1 2 3 4 ten 20 30 40 20 0 1 0 777", stat{}, true},
@@ -73,7 +73,7 @@ func TestTreeUsage(t *testing.T) {
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, err = readUsage(proc, 10, false); err != nil || got.processes != 1 || got.rss != 1400<<10 || got.cpu != 51*time.Second {
+	if got, err = readUsage(proc, 10, false); err != nil || got.processes != 1 || got.rss != 1400<<10 || got.cpu != time.Second {
 		t.Errorf("the process alone: %+v %v", got, err)
 	}
 	if _, err := readUsage(proc, 77, true); !errors.Is(err, errGone) {

@@ -90,7 +90,7 @@ type Devices struct {
 	ReadDebounce time.Duration `yaml:"read_debounce" default:"1.5s" min:"0s" max:"10m" doc:"wait of such a report after the first message that it tells of; it covers what came meanwhile"`
 	Churn        Rate          `yaml:"churn" unit:"devices/s" default:"0" min:"0" max:"100000" doc:"connected devices that close their connection during the load and come back after a back-off"`
 	ConnectRate  Rate          `yaml:"connect_rate" unit:"connections/s" default:"1000/s" above:"0" max:"1000000" doc:"how fast the run connects its devices"`
-	ResendAfter  time.Duration `yaml:"resend_after" default:"10s" min:"10ms" max:"10m" doc:"a send without a reply is sent again, under the same key, after this time"`
+	ResendAfter  time.Duration `yaml:"resend_after" default:"10s" min:"10ms" max:"10m" doc:"a send without a reply is sent again, under the same key, after this time, then after twice, four and eight times it"`
 	Backoff      Backoff       `yaml:"backoff" doc:"waiting before a reconnect, with full jitter: evenly between 0 and min(cap, base × 2^attempt)"`
 }
 

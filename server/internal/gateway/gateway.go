@@ -54,6 +54,7 @@ type Routes interface {
 type Reader interface {
 	Sync(ctx context.Context, r im.SyncReq) (im.Page, error)
 	Convs(ctx context.Context, p im.Principal, after string, limit int) (list []im.ConvState, more bool, err error)
+	Standings(ctx context.Context, p im.Principal, after string, limit int) (list []im.ConvState, more bool, err error)
 	Fetch(ctx context.Context, p im.Principal, conv string, seq int64) (im.Event, error)
 }
 

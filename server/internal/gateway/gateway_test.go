@@ -73,6 +73,8 @@ func TestOneConnectionsLife(t *testing.T) {
 		`"mid":"m","sender":"ben","cmid":"k","body":"b","at":7}],"head":3,"min_seq":1,"next_after":3,"has_more":false,"epoch":1}`)
 	c.ask(`{"t":"convs","rid":"5","limit":1}`, `{"t":"convlist","rid":"5","convs":[{"conv":"c0","kind":"group","mode":"push","head":3,"min_seq":1,`+
 		`"epoch":1,"delivered":2,"read":1,"unread":2}],"more":true,"next":"c0"}`)
+	c.ask(`{"t":"convs","rid":"6","limit":1,"brief":true}`, `{"t":"convlist","rid":"6","convs":[{"conv":"c0","kind":"group","mode":"push","head":3,"min_seq":1,`+
+		`"epoch":1,"delivered":2}],"more":true,"next":"c0"}`)
 	c.say(`{"t":"convs","after":"c0"}`)
 	if f := c.next(); len(f.Convs) != 2 || f.More || f.Next != "" {
 		t.Fatalf("%+v", f)

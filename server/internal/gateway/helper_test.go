@@ -188,6 +188,15 @@ func (b *backend) Convs(_ context.Context, _ im.Principal, after string, limit i
 	return list[:min(limit, len(list))], len(list) > limit, nil
 }
 
+func (b *backend) Standings(ctx context.Context, p im.Principal, after string, limit int) ([]im.ConvState, bool, error) {
+	list, more, err := b.Convs(ctx, p, after, limit)
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Read, list[i].Unread = 0, 0
+	}
+	return list, more, err
+}
+
 // source is a hub's store in which conversation c has members ana and ben.
 type source struct{}
 

@@ -177,12 +177,16 @@ func (s *session) convs(req *wire.Request) {
 	if limit == 0 {
 		limit = wire.DefaultPage
 	}
-	list, more, err := s.g.deps.Reader.Convs(ctx, s.me, req.AfterID, limit)
+	page := s.g.deps.Reader.Convs
+	if req.Brief {
+		page = s.g.deps.Reader.Standings
+	}
+	list, more, err := page(ctx, s.me, req.AfterID, limit)
 	if err != nil {
 		s.fail(req.RID, err)
 		return
 	}
-	f := &wire.Frame{T: wire.TConvlist, RID: req.RID, More: more, Convs: make([]wire.ConvState, len(list))}
+	f := &wire.Frame{T: wire.TConvlist, RID: req.RID, More: more, Brief: req.Brief, Convs: make([]wire.ConvState, len(list))}
 	for i, c := range list {
 		f.Convs[i] = wire.ConvState{Conv: c.Conv, Kind: c.Kind, Mode: string(c.Mode), Head: c.Head, MinSeq: c.MinSeq,
 			Epoch: c.Epoch, Delivered: c.Delivered, Read: c.Read, Unread: c.Unread}

@@ -27,6 +27,22 @@ LEFT JOIN LATERAL (
     OFFSET 0) d ON true`
 	convsSQL = convColumns + convTables + `
 ORDER BY u.conv_id`
+	// Its columns are those of convsSQL, so that both are read alike; im_reader looks up seven rows more for a conversation.
+	standingsSQL = `
+SELECT u.conv_id, c.kind, c.delivery_mode, m.head, c.min_seq, c.epoch, coalesce(d.delivered_seq, 0), 0::bigint, 0::bigint
+FROM (SELECT conv_id FROM user_conversations WHERE user_id = $1 AND conv_id > $4 ORDER BY conv_id LIMIT $5) u
+CROSS JOIN LATERAL (SELECT x.kind, x.delivery_mode, x.next_seq, x.min_seq, x.epoch FROM conversations x
+                    WHERE x.conv_id = u.conv_id OFFSET 0) c
+CROSS JOIN LATERAL (SELECT CASE WHEN bool_or(x.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(x.to_seq) END AS head
+                    FROM membership_periods x WHERE x.conv_id = u.conv_id AND x.user_id = $1) m
+LEFT JOIN LATERAL (
+    SELECT x.delivered_seq FROM device_cursors x
+    WHERE x.conv_id = u.conv_id AND x.device_id = $2 AND x.epoch = c.epoch
+      AND x.install_epoch = CASE WHEN $3 <> 0 THEN $3
+                                 ELSE (SELECT v.install_epoch FROM devices v WHERE v.device_id = $2 AND v.user_id = $1) END
+    OFFSET 0) d ON true
+WHERE m.head IS NOT NULL
+ORDER BY u.conv_id`
 )
 
 func convTargets(c *im.ConvState) []any {
@@ -37,11 +53,20 @@ func convTargets(c *im.ConvState) []any {
 // own leave as head, so that a device that was away learns of it. limit is at most MaxConvsPage, 0 means 100. Errors:
 // im.ErrBadRequest.
 func (s *Store) Convs(ctx context.Context, p im.Principal, after string, limit int) ([]im.ConvState, bool, error) {
+	return s.convs(ctx, convsSQL, p, after, limit)
+}
+
+// Standings is Convs without positions; see im.Store. Errors: im.ErrBadRequest.
+func (s *Store) Standings(ctx context.Context, p im.Principal, after string, limit int) ([]im.ConvState, bool, error) {
+	return s.convs(ctx, standingsSQL, p, after, limit)
+}
+
+func (s *Store) convs(ctx context.Context, sql string, p im.Principal, after string, limit int) ([]im.ConvState, bool, error) {
 	limit = or(limit, 100)
 	if limit < 1 || limit > MaxConvsPage || !storable(after, p.User, p.Device) {
 		return nil, false, im.ErrBadRequest
 	}
-	rows, err := s.pool.Query(ctx, convsSQL, p.User, p.Device, p.Install, after, limit+1)
+	rows, err := s.pool.Query(ctx, sql, p.User, p.Device, p.Install, after, limit+1)
 	if err != nil {
 		return nil, false, interpret(err)
 	}

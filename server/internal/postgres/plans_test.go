@@ -84,6 +84,10 @@ func plannedCalls() []planned {
 			list, _, err := e.Convs(ctx, many, "", 20)
 			return rows(err, len(list), 20)
 		}},
+		{"standings", 350, func(ctx context.Context, e *explained) error {
+			list, _, err := e.Standings(ctx, many, "", 20)
+			return rows(err, len(list), 20)
+		}},
 		{"inbox", 1500, func(ctx context.Context, e *explained) error {
 			list, _, err := e.Inbox(ctx, many, "", 20)
 			return rows(err, len(list), 20)

@@ -98,6 +98,10 @@ func (w *world) stepConvs() error {
 	p, after, limit := w.listing()
 	got, more, err := w.store.Convs(w.ctx, p, after, limit)
 	want, wantMore, wantErr := w.model.Convs(w.ctx, p, after, limit)
+	if w.chance("brief", 2) {
+		got, more, err = w.store.Standings(w.ctx, p, after, limit)
+		want, wantMore, wantErr = w.model.Standings(w.ctx, p, after, limit)
+	}
 	w.note("convs after %q limit %d of %+v → %+v, %v, %v", short(after), limit, p, got, more, err)
 	if err := same(err, wantErr); err != nil || wantErr != nil {
 		return err

@@ -158,6 +158,15 @@ func (s *Store) Convs(ctx context.Context, p im.Principal, after string, limit i
 	return list, more, err
 }
 
+// Standings pages the caller's conversations without positions; see im.Store.
+func (s *Store) Standings(ctx context.Context, p im.Principal, after string, limit int) ([]im.ConvState, bool, error) {
+	list, more, err := s.Convs(ctx, p, after, limit)
+	for i := range list {
+		list[i].Read, list[i].Unread = 0, 0
+	}
+	return list, more, err
+}
+
 // Inbox pages the caller's conversations with what a list shows of them; see im.Reads.
 func (s *Store) Inbox(ctx context.Context, p im.Principal, after string, limit int) ([]im.InboxEntry, bool, error) {
 	if err := s.begin(ctx); err != nil {
