@@ -259,6 +259,11 @@ func TestCheckOfALargeGroup(t *testing.T) {
 	if code != ExitPassed || !strings.Contains(out, "ok    deliveries   6 of 6") || !strings.Contains(out, "g0 is hinted at, not pushed") {
 		t.Errorf("exit %d:\n%s", code, out)
 	}
+	for _, s := range gate.Requests(wire.TSync) {
+		if s.After == 0 { // who may have a long history there
+			t.Errorf("asked for all that is older: %+v", s)
+		}
+	}
 }
 
 // What a command for tokens writes to standard error may hold a token or a key: it goes to the terminal, and not into the
