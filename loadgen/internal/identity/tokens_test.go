@@ -144,6 +144,7 @@ func TestFailedRenewals(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no new token for u0 u0-d in 1m30s: the issuer is down") {
 			t.Errorf("%v", err)
 		}
+		synctest.Wait()
 		if told < 5 || told > 8 || d.calls < told || d.calls > told+1 { // one of them asks for the refused one and the other, apart
 			t.Errorf("%d calls and %d failures told in 90 s", d.calls, told)
 		}
