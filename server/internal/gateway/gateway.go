@@ -209,8 +209,12 @@ func (g *Gateway) Draining() bool {
 	return g.draining
 }
 
-// drainSlices is how many parts the connections are closed in.
-const drainSlices = 20
+// Connections are closed in at least leastSlices parts, one each drainSlice if that is more often: the devices come back
+// elsewhere as evenly as they went, and what is admitted there need not turn half of them away first.
+const (
+	leastSlices = 20
+	drainSlice  = 250 * time.Millisecond
+)
 
 // Drain stops admitting, tells devices, and closes all connections in slices over the given time (4010). It returns when
 // all are gone and their goroutines have ended; when ctx ends first it cuts the rest and returns ctx's error. It may
@@ -224,10 +228,11 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 		c.Reply(&wire.Frame{T: wire.TDrain, RetryAfterMS: milliseconds(g.retryAfter())})
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	tick := time.NewTicker(max(over/drainSlices, time.Millisecond))
+	slices := max(leastSlices, int(over/drainSlice))
+	tick := time.NewTicker(max(over/time.Duration(slices), time.Millisecond))
 	defer tick.Stop()
-	for i := 0; i < drainSlices && len(list) > 0 && ctx.Err() == nil; i++ {
-		n := (len(list) + drainSlices - i - 1) / (drainSlices - i)
+	for i := 0; i < slices && len(list) > 0 && ctx.Err() == nil; i++ {
+		n := (len(list) + slices - i - 1) / (slices - i)
 		for _, c := range list[:n] {
 			c.Close(wire.CloseDraining, retryIn(g.retryAfter()))
 		}
