@@ -182,15 +182,23 @@ func (x *ask) due(d *Device) clock.Time {
 	return x.again
 }
 
+// replied counts the frame of an answer and finds its request: x is nil if it was answered before.
+func (d *Device) replied(kind sample.OpKind, t sample.FrameType, f *protocol.Frame, now clock.Time) (i int, x *ask) {
+	msg := clock.Time(0)
+	if i = d.asks.find(kind, f.ID); i >= 0 {
+		x = &d.asks.list[i]
+		msg = x.intended
+	}
+	d.frame(sample.Down, t, f.Bytes, now, msg)
+	return i, x
+}
+
 // fetched is the answer to a fetch.
 func (d *Device) fetched(f *protocol.Frame, now clock.Time) {
-	i := d.asks.find(sample.OpFetch, f.ID)
-	if i < 0 {
-		d.frame(sample.Down, sample.FFetched, f.Bytes, now, 0)
+	i, x := d.replied(sample.OpFetch, sample.FFetched, f, now)
+	if x == nil {
 		return
 	}
-	x := &d.asks.list[i]
-	d.frame(sample.Down, sample.FFetched, f.Bytes, now, x.intended)
 	code := ""
 	if f.Event.Seq != x.seq || f.Event.Conv != d.g.pop.Convs[d.convIndex(int(x.slot))].ID {
 		code = codeWrongEvent
@@ -200,13 +208,10 @@ func (d *Device) fetched(f *protocol.Frame, now clock.Time) {
 
 // listedAsk is a page of a list that the plan has asked for.
 func (d *Device) listedAsk(f *protocol.Frame, now clock.Time) {
-	i := d.asks.find(sample.OpList, f.ID)
-	if i < 0 {
-		d.frame(sample.Down, sample.FConvs, f.Bytes, now, 0)
+	i, x := d.replied(sample.OpList, sample.FConvs, f, now)
+	if x == nil {
 		return
 	}
-	x := &d.asks.list[i]
-	d.frame(sample.Down, sample.FConvs, f.Bytes, now, x.intended)
 	if f.More && f.Next > x.after { // a page that leads nowhere is the last
 		x.after = strings.Clone(f.Next)
 		x.id = d.asks.freeID() // if this page was asked for twice, its second answer is not one to the next

@@ -80,6 +80,14 @@ func cut() context.Context {
 	return ctx
 }
 
+func TestSlicesOfADrain(t *testing.T) {
+	for over, want := range map[time.Duration][2]int64{0: {20, 1}, time.Second: {20, 50}, 5 * time.Second: {20, 250}, time.Minute: {240, 250}} {
+		if n, every := slicesOf(over); int64(n) != want[0] || every.Milliseconds() != want[1] {
+			t.Errorf("over %v: %d slices each %v, want %d each %d ms", over, n, every, want[0], want[1])
+		}
+	}
+}
+
 func TestDrain(t *testing.T) {
 	h := newHouse(t, nil)
 	var clients []*client

@@ -209,12 +209,13 @@ func (g *Gateway) Draining() bool {
 	return g.draining
 }
 
-// Connections are closed in at least leastSlices parts, one each drainSlice if that is more often: the devices come back
-// elsewhere as evenly as they went, and what is admitted there need not turn half of them away first.
-const (
-	leastSlices = 20
-	drainSlice  = 250 * time.Millisecond
-)
+// slicesOf says in how many parts connections are closed within a time, and how far apart: 20 at least, and one each quarter
+// of a second if those are more. Then the devices come back elsewhere as evenly as they went, and what is admitted there
+// need not turn half of them away first.
+func slicesOf(over time.Duration) (n int, every time.Duration) {
+	n = max(20, int(over/(250*time.Millisecond)))
+	return n, max(over/time.Duration(n), time.Millisecond)
+}
 
 // Drain stops admitting, tells devices, and closes all connections in slices over the given time (4010). It returns when
 // all are gone and their goroutines have ended; when ctx ends first it cuts the rest and returns ctx's error. It may
@@ -228,8 +229,8 @@ func (g *Gateway) Drain(ctx context.Context, over time.Duration) error {
 		c.Reply(&wire.Frame{T: wire.TDrain, RetryAfterMS: milliseconds(g.retryAfter())})
 	}
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	slices := max(leastSlices, int(over/drainSlice))
-	tick := time.NewTicker(max(over/time.Duration(slices), time.Millisecond))
+	slices, every := slicesOf(over)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for i := 0; i < slices && len(list) > 0 && ctx.Err() == nil; i++ {
 		n := (len(list) + slices - i - 1) / (slices - i)

@@ -11,36 +11,32 @@ import (
 // MaxConvsPage bounds a page of Convs.
 const MaxConvsPage = 500
 
-// What both lists show of a conversation. Everything is found by key, so that a row costs the same in a list of any
+// What the lists show of a conversation. Everything is found by key, so that a row costs the same in a list of any
 // length and in a log of any length. An installation of 0 is the device's present one.
 const (
 	convColumns = `
 SELECT u.conv_id, s.kind, s.delivery_mode, s.head, s.min_seq, s.epoch, coalesce(d.delivered_seq, 0), s.read_seq, s.unread`
-	convTables = `
-FROM (SELECT conv_id FROM user_conversations WHERE user_id = $1 AND conv_id > $4 ORDER BY conv_id LIMIT $5) u
-CROSS JOIN LATERAL im_reader(u.conv_id, $1) s
+	convPage = `
+FROM (SELECT conv_id FROM user_conversations WHERE user_id = $1 AND conv_id > $4 ORDER BY conv_id LIMIT $5) u`
+	convCursor = `
 LEFT JOIN LATERAL (
     SELECT x.delivered_seq FROM device_cursors x
     WHERE x.conv_id = u.conv_id AND x.device_id = $2 AND x.epoch = s.epoch
       AND x.install_epoch = CASE WHEN $3 <> 0 THEN $3
                                  ELSE (SELECT v.install_epoch FROM devices v WHERE v.device_id = $2 AND v.user_id = $1) END
     OFFSET 0) d ON true`
+	convTables = convPage + `
+CROSS JOIN LATERAL im_reader(u.conv_id, $1) s` + convCursor
 	convsSQL = convColumns + convTables + `
 ORDER BY u.conv_id`
-	// Its columns are those of convsSQL, so that both are read alike; im_reader looks up seven rows more for a conversation.
+	// Its columns are those of convsSQL, so that both are read alike. For 20 conversations of the filled database it touches
+	// 191 pages, and convsSQL 817.
 	standingsSQL = `
-SELECT u.conv_id, c.kind, c.delivery_mode, m.head, c.min_seq, c.epoch, coalesce(d.delivered_seq, 0), 0::bigint, 0::bigint
-FROM (SELECT conv_id FROM user_conversations WHERE user_id = $1 AND conv_id > $4 ORDER BY conv_id LIMIT $5) u
+SELECT u.conv_id, s.kind, s.delivery_mode, m.head, s.min_seq, s.epoch, coalesce(d.delivered_seq, 0), 0::bigint, 0::bigint` + convPage + `
 CROSS JOIN LATERAL (SELECT x.kind, x.delivery_mode, x.next_seq, x.min_seq, x.epoch FROM conversations x
-                    WHERE x.conv_id = u.conv_id OFFSET 0) c
-CROSS JOIN LATERAL (SELECT CASE WHEN bool_or(x.to_seq IS NULL) THEN c.next_seq - 1 ELSE max(x.to_seq) END AS head
-                    FROM membership_periods x WHERE x.conv_id = u.conv_id AND x.user_id = $1) m
-LEFT JOIN LATERAL (
-    SELECT x.delivered_seq FROM device_cursors x
-    WHERE x.conv_id = u.conv_id AND x.device_id = $2 AND x.epoch = c.epoch
-      AND x.install_epoch = CASE WHEN $3 <> 0 THEN $3
-                                 ELSE (SELECT v.install_epoch FROM devices v WHERE v.device_id = $2 AND v.user_id = $1) END
-    OFFSET 0) d ON true
+                    WHERE x.conv_id = u.conv_id OFFSET 0) s
+CROSS JOIN LATERAL (SELECT CASE WHEN bool_or(x.to_seq IS NULL) THEN s.next_seq - 1 ELSE max(x.to_seq) END AS head
+                    FROM membership_periods x WHERE x.conv_id = u.conv_id AND x.user_id = $1) m` + convCursor + `
 WHERE m.head IS NOT NULL
 ORDER BY u.conv_id`
 )
