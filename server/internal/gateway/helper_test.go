@@ -266,6 +266,13 @@ func newHouse(t testing.TB, change func(*Config)) *house {
 	return h
 }
 
+// addresses is from how many addresses connections are counted.
+func (h *house) addresses() int {
+	h.gw.mu.Lock()
+	defer h.gw.mu.Unlock()
+	return len(h.gw.addresses)
+}
+
 // levels remembers the highest level that was logged.
 type levels struct {
 	slog.Handler
