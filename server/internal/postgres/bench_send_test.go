@@ -105,7 +105,7 @@ func BenchmarkSend(b *testing.B) {
 // transaction: x-inside is how many times as many messages are committed.
 func BenchmarkAnnounce(b *testing.B) {
 	after, inside := openRing(b), openRing(b)
-	const end = "ON f.ord = q.lead;\n"
+	const end = "FROM req q;\n"
 	var def string
 	if err := inside.pool.QueryRow(context.Background(), `SELECT pg_get_functiondef('im_send_batch'::regproc)`).Scan(&def); err != nil {
 		b.Fatal(err)
@@ -209,24 +209,18 @@ func (g *sendGateway) pipeline(ctx context.Context, i int) (int64, error) {
 // times as many calls are made, cpu-x-batch how many times as much CPU of the database a call of the other takes.
 func BenchmarkSendOne(b *testing.B) {
 	s := openRing(b)
-	call := func(name string, statement func(q im.SendReq) sendStatement) arm {
+	call := func(name string, statement func(sendArgs, bool) sendStatement) arm {
 		return closedLoop(name, 1, func(ctx context.Context, i int, r *rand.Rand) error {
 			from, conv := spread(i, r)
-			out := make([]im.SendResult, 1)
-			q := im.SendReq{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody}
-			if err := statement(q).run(ctx, s.send, []im.SendReq{q}, out); err != nil {
+			reqs, out := []im.SendReq{{From: from, Conv: conv, CMID: benchCMID(r), Body: benchBody}}, make([]im.SendResult, 1)
+			args, _ := sends(reqs, out)
+			if err := statement(args, false).run(ctx, s.send, reqs, out); err != nil {
 				return err
 			}
 			return out[0].Err
 		})
 	}
-	one := call("one", func(q im.SendReq) sendStatement {
-		return sendStatement{sendOneSQL, []any{q.Conv, q.From.User, q.From.Device, q.CMID, requestHash(im.KindMsg, q.Body), nil, q.Body, false}, []int{0}}
-	})
-	many := call("batch", func(q im.SendReq) sendStatement {
-		return sendStatement{sendSQL, []any{[]string{q.Conv}, []string{q.From.User}, []string{q.From.Device}, []string{q.CMID},
-			[][]byte{requestHash(im.KindMsg, q.Body)}, nil, []string{q.Body}, false}, []int{0}}
-	})
+	one, many := call("one", sendArgs.statement), call("batch", sendArgs.batch)
 	for range b.N {
 		res := interleave(b, s, one, many)
 		report(b, "", res["one"])

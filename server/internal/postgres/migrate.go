@@ -100,8 +100,8 @@ func (r refusal) Error() string { return string(r) }
 func refused(format string, args ...any) refusal { return refusal(fmt.Sprintf(format, args...)) }
 
 // alone are the migrations beside which no gateway may run, for those of the version before would go on wrongly. 12: a
-// message's id and key are NULL to them, and devices would be told empty ones.
-var alone = map[int]bool{12: true}
+// message's id and key are NULL to them, and devices would be told empty ones. 13: the functions they send with are gone.
+var alone = map[int]bool{12: true, 13: true}
 
 // refuseBeside refuses a database on which gateways run.
 func refuseBeside(ctx context.Context, tx pgx.Tx) error {

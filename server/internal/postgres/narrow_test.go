@@ -1,11 +1,14 @@
 package postgres
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"imbench/server/internal/im"
 )
@@ -90,11 +93,14 @@ func TestRequestKeyPlan(t *testing.T) {
 	f.exec(t, `UPDATE conversations SET next_seq = $1::int + 1, msg_count = $1::int - 2`, events)
 	err := pgx.BeginFunc(ctx, f.send, func(tx pgx.Tx) error {
 		reqs, out := make([]im.SendReq, 4), make([]im.SendResult, 4)
-		err := sendStatement{sendSQL, []any{[]string{"c", "c"}, []string{"ana", "ana"}, []string{"ana-d", "ana-d"},
-			[]string{"k1", "m1000"}, [][]byte{{1}, {2}}, nil, []string{"x", "x"}, true}, []int{0, 1}}.run(ctx, tx, reqs, out)
-		for i, key := range []string{"k2", "m1001"} {
+		for i, key := range []string{"k1", "m1000", "k2", "m1001"} {
+			reqs[i] = im.SendReq{From: ana, Conv: "c", CMID: key, Body: "x"}
+		}
+		var err error
+		for _, part := range [][2]int{{0, 2}, {2, 3}, {3, 4}} {
+			args, _ := sends(reqs[part[0]:part[1]], out)
 			if err == nil {
-				err = sendStatement{sendOneSQL, []any{"c", "ana", "ana-d", key, []byte{1}, nil, "x", true}, []int{2 + i}}.run(ctx, tx, reqs, out)
+				err = args.statement(true).run(ctx, tx, reqs[part[0]:part[1]], out[part[0]:])
 			}
 		}
 		if err != nil || out[0].Seq != events+1 || !out[1].Dup || out[1].Seq != 1000 || out[2].Seq != events+2 || !out[3].Dup || out[3].Seq != 1001 {
@@ -110,5 +116,76 @@ func TestRequestKeyPlan(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKeysAreMadeAlike: what the store makes of a key is what the index and the rows from before have.
+func TestKeysAreMadeAlike(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	for _, key := range []string{"plain", `\`, `\x41`, `a\\b'c"%_`, strings.Repeat("ä", 64), uuidKey, strings.ToUpper(uuidKey), "{" + uuidKey + "}",
+		strings.ReplaceAll(uuidKey, "-", ""), uuidKey + "\n", "urn:uuid:" + uuidKey, strings.Replace(uuidKey, "-", "0", 1), "0190AA3c" + uuidKey[8:],
+		uuidKey[:35] + "g", strings.Repeat("x", 36), "ä" + uuidKey[2:], ""} {
+		var digest []byte
+		var bits pgtype.UUID
+		if err := f.pool.QueryRow(t.Context(), `SELECT im_request_digest($1, $2), im_uuid($2)`, "ana", key).Scan(&digest, &bits); err != nil {
+			t.Fatal(err)
+		}
+		if got := requestDigest("ana", key); !bytes.Equal(got, digest) {
+			t.Errorf("%q: digest %x, in the database %x", key, got, digest)
+		}
+		if got := keyBits(key); got != bits {
+			t.Errorf("%q: as a UUID %v, in the database %v", key, got, bits)
+		}
+	}
+}
+
+// TestOneKeyInABatch: requests with one key get what they would get one after the other, whatever became of it before.
+func TestOneKeyInABatch(t *testing.T) {
+	t.Parallel()
+	f, ctx := withChat(t), t.Context()
+	send := func(key string, bodies ...string) []im.SendResult {
+		t.Helper()
+		var reqs []im.SendReq
+		for _, body := range bodies {
+			reqs = append(reqs, im.SendReq{From: ana, Conv: "c", CMID: key, Body: body})
+		}
+		res, err := f.SendBatch(ctx, append(reqs, im.SendReq{From: ana, Conv: "c", CMID: key + "\x00", Body: "x"}), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(bodies); !errors.Is(res[n].Err, im.ErrBadRequest) {
+			t.Errorf("a key with a zero byte: %+v", res[n])
+		}
+		return res[:len(bodies)]
+	}
+	outcomes := func(res []im.SendResult) (s string) {
+		for _, r := range res {
+			switch {
+			case errors.Is(r.Err, im.ErrIdempotencyMismatch):
+				s += "other "
+			case r.Err != nil:
+				s += r.Err.Error() + " "
+			case r.Dup:
+				s += fmt.Sprintf("again@%d ", r.Seq)
+			default:
+				s += fmt.Sprintf("new@%d ", r.Seq)
+			}
+		}
+		return strings.TrimSpace(s)
+	}
+	for _, c := range []struct {
+		key    string
+		bodies []string
+		want   string
+	}{
+		{"k", []string{"a", "a", "b", "a"}, "new@3 again@3 other again@3"},
+		{"k", []string{"a", "b"}, "again@3 other"},
+		{"k", []string{"b", "a", "b", "c", "a"}, "other again@3 other other again@3"},
+		{"l", []string{"b", "b"}, "new@4 again@4"},
+	} {
+		if got := outcomes(send(c.key, c.bodies...)); got != c.want {
+			t.Errorf("%s %q: %s, want %s", c.key, c.bodies, got, c.want)
+		}
 	}
 }

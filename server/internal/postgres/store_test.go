@@ -174,8 +174,9 @@ func TestSendRefusesASnapshotFromBeforeTheLock(t *testing.T) {
 	t.Parallel()
 	f := withChat(t)
 	err := pgx.BeginTxFunc(t.Context(), f.send, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
-		_, err := tx.Exec(t.Context(), sendSQL, []string{"c"}, []string{"ana"}, []string{"d"}, []string{"k"}, [][]byte{{1}}, [][16]byte{{1}}, []string{"x"}, false)
-		return err
+		reqs, out := []im.SendReq{{From: ana, Conv: "c", CMID: "k", Body: "x"}}, make([]im.SendResult, 1)
+		args, _ := sends(reqs, out)
+		return args.batch(false).run(t.Context(), tx, reqs, out)
 	})
 	var pe *pgconn.PgError
 	if !errors.As(err, &pe) || pe.Code != "25001" {
