@@ -103,7 +103,7 @@ var races = []mutation{
 		change: []string{"SET epoch = epoch + 1 WHERE conv_id = $1",
 			"SET epoch = 1 + (SELECT x.epoch FROM conversations x, pg_sleep(0.002) WHERE x.conv_id = $1) WHERE conv_id = $1"}},
 	{name: "a report that a new epoch refuses has moved the position",
-		change: []string{"true, req.epoch, req.before\nFROM put", "true, 0, req.before\nFROM pg_sleep(0.005), put"}},
+		change: []string{"true, req.epoch, req.before\nFROM put", "true, 0, req.before\nFROM pg_sleep(0.04), put"}},
 }
 
 // TestMutationsAreCaught breaks the store on purpose, in one way at a time, and wants the suite to find each of them. The
