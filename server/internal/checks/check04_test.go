@@ -35,7 +35,7 @@ func TestCheck04(t *testing.T) {
 		Observe: func(t *testing.T) string { return outsider(withDirect(t)) },
 		Control: evidence.Control{Is: "the batch does not ask whether the sender is a member", Observe: func(t *testing.T) string {
 			d := withDirect(t)
-			d.mutate("im_send_batch", " AS mem,", " OR true AS mem,")
+			d.mutate("im_send_batch", "OFFSET 0) AS mem", "OFFSET 0) OR true AS mem")
 			d.mutate("im_send_one", "tomb OR NOT mem", "tomb")
 			return outsider(d)
 		}},
