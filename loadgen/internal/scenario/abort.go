@@ -63,7 +63,7 @@ func (s *Scenario) abortIssues(whole bool) (list []issue) {
 				if l == nil {
 					continue
 				}
-				if err := l.resolve(r.Latency()); err != nil {
+				if err := l.resolve(kindOf(r.Metric, r.Latency())); err != nil {
 					bad = append(bad, issue{path, r.Metric + ": " + err.Error()})
 				}
 			}
@@ -93,19 +93,19 @@ func (s *Scenario) DefaultAborts() []AbortRule {
 	if len(s.Faults) > 0 {
 		patience = s.LongestOutage() + 30*time.Second
 	}
-	share := func(text string) *Limit { return mustLimit(text, false) }
+	share := func(text string) *Limit { return mustLimit(text, shareLimit) }
 	return []AbortRule{
 		{Metric: ErrorRate, Max: share("5%"), For: 10*time.Second + patience},
 		{Metric: AchievedRate, Min: share("50%"), For: 15*time.Second + patience},
 		{Metric: Connected, Min: share("50%"), For: 15*time.Second + patience},
-		{Metric: LiveSend, Max: mustLimit(far.String(), true), For: 15*time.Second + patience},
+		{Metric: LiveSend, Max: mustLimit(far.String(), latencyLimit), For: 15*time.Second + patience},
 	}
 }
 
 // mustLimit is a limit of this package's own; one that does not parse is a mistake in it.
-func mustLimit(text string, latency bool) *Limit {
+func mustLimit(text string, kind limitKind) *Limit {
 	l := &Limit{text: text}
-	if err := l.resolve(latency); err != nil {
+	if err := l.resolve(kind); err != nil {
 		panic(err)
 	}
 	return l

@@ -19,6 +19,8 @@ func TestAbortRulesAreRead(t *testing.T) {
 		"{max: 1}":                                  "has no metric",
 		"{metric: error_rate}":                      "error_rate needs max or min",
 		"{metric: error_rate, max: 5ms}":            `"5ms" is not a number`,
+		"{metric: error_rate, max: 5}":              `"5" is more than the whole`,
+		"{metric: connected, min: 500%}":            `"500%" is more than the whole`,
 		"{metric: deliver.p99, max: 5}":             `"5" is not a duration`,
 		"{metric: connected, min: 50%, for: 5}":     `"5" is not a duration`,
 		"{metric: connected, min: 50%, for: -5s}":   "must be at least 0s",

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -77,15 +78,34 @@ func (c *Criterion) resolve() error {
 		if l == nil {
 			continue
 		}
-		if err := l.resolve(latency); err != nil {
+		if err := l.resolve(kindOf(c.Metric, latency)); err != nil {
 			return fmt.Errorf("%s: %w", c.Metric, err)
 		}
 	}
 	return nil
 }
 
-func (l *Limit) resolve(latency bool) error {
-	if latency {
+// limitKind is what a bound bounds: how it is written, and how large it can be.
+type limitKind int
+
+const (
+	plainLimit   limitKind = iota // any number
+	shareLimit                    // a part of a whole, never above 1: a bound of 99 would be one that nothing meets
+	latencyLimit                  // a duration
+)
+
+func kindOf(metric string, latency bool) limitKind {
+	switch {
+	case latency:
+		return latencyLimit
+	case slices.Contains([]string{ErrorRate, AchievedRate, Connected}, metric):
+		return shareLimit
+	}
+	return plainLimit
+}
+
+func (l *Limit) resolve(kind limitKind) error {
+	if kind == latencyLimit {
 		d, err := time.ParseDuration(l.text)
 		if err != nil || d < 0 {
 			return fmt.Errorf("%q is not a duration such as 100ms or 6.5s", l.text)
@@ -100,6 +120,9 @@ func (l *Limit) resolve(latency bool) error {
 	}
 	if percent {
 		v /= 100
+	}
+	if kind == shareLimit && v > 1 {
+		return fmt.Errorf("%q is more than the whole; 99 %% is written 99%% or 0.99", l.text)
 	}
 	l.Value = v
 	return nil

@@ -102,6 +102,11 @@ func setScalar(v reflect.Value, text string) error {
 	case reflect.Float64:
 		x, err := strconv.ParseFloat(text, 64)
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+			if n, percent := strings.CutSuffix(text, "%"); percent {
+				if x, err := strconv.ParseFloat(strings.TrimSpace(n), 64); err == nil {
+					return fmt.Errorf("%q is not a number: write %v", text, x/100)
+				}
+			}
 			return fmt.Errorf("%q is not a number", text)
 		}
 		v.SetFloat(x)
