@@ -149,7 +149,7 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 		t.Errorf("ledger %+v", s.Ledger)
 	}
 	code, out, log := loadgen(t, append(append([]string{"-check", "-scenario", "smoke", "-check-idle", "300ms"}, args...), tlsFlags...)...)
-	for _, want := range []string{"ok    environment  staging, gateway g1", "TLS          " + front + ": TLS 1.3, the certificate ends ", "ok    gateways     2 reached by 10 connections to 1 addresses: g1 (5), g2 (5)",
+	for _, want := range []string{"ok    environment  staging, gateway g1", "TLS          " + front + ": TLS 1.3, the certificate ends ", "ok    gateways     2 reached by 10 connections to 1 target: g1 (5), g2 (5)",
 		"ok    deliveries   90 of 90, ", "ok    acks         10 of 10", "note  idle         nothing was cut in 300ms", " clock        the database's minus this machine's is between ",
 		" background   ", "ok    clean-up     removed k", "ok    leftovers    clean-up leaves nothing; of earlier runs there are 0", "ok    ports "} {
 		if !strings.Contains(out, want) {

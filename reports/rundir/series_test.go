@@ -16,7 +16,7 @@ func f(v float64) *float64 { return &v }
 
 func aHead(kind string) SeriesHead {
 	return SeriesHead{Format: SeriesFormat, Kind: kind, Scenario: "a-name-as-long-as-reconnect-storm", Started: time.Unix(1e9, 0).UTC(), Revision: "dev",
-		Verdict: Missed, Reasons: []string{"run 2: 1 of 4 criteria were missed"}, Complete: true}
+		Verdict: Missed, Reasons: []string{"run 2: 1 of 4 criteria missed: deliver.p99"}, Complete: true}
 }
 
 func aRun(verdict Verdict, counted bool) SeriesRun {

@@ -173,7 +173,7 @@ func (c *checker) tellTalk(r preflight.Report) {
 	for id, n := range r.Gateways {
 		ids = append(ids, fmt.Sprintf("%s (%d)", id, n))
 	}
-	c.line(good, "gateways", "%d reached by %d connections to %d addresses: %s", len(ids), c.talkers, len(c.env.targets), strings.Join(sorted(ids), ", "))
+	c.line(good, "gateways", "%d reached by %s to %s: %s", len(ids), many(c.talkers, "connection"), many(len(c.env.targets), "target"), strings.Join(sorted(ids), ", "))
 	var sends []time.Duration
 	for _, s := range r.Sent {
 		sends = append(sends, s.Took)
@@ -271,7 +271,7 @@ func (c *checker) remove() {
 	if n, err := c.env.admin.Remove(ctx, c.pop.Namespace); err != nil {
 		c.line(bad, "clean-up", "%s was not removed: %v; loadgen -cleanup %s does it later", c.pop.Namespace, err, c.pop.Namespace)
 	} else {
-		c.line(good, "clean-up", "removed %s: %d users, %d conversations, %d events", c.pop.Namespace, n.Users, n.Conversations, n.Events)
+		c.line(good, "clean-up", "removed %s: %s, %s, %s", c.pop.Namespace, many(int(n.Users), "user"), many(int(n.Conversations), "conversation"), many(int(n.Events), "event"))
 	}
 }
 

@@ -28,7 +28,7 @@ func (c *checker) faults() {
 		}
 	}
 	if n := len(c.sc.Faults); n > 0 && refused == 0 {
-		c.line(good, "faults", "all %d of %s can be done beside this target", n, c.sc.Name)
+		c.line(good, "faults", "%s of %s can be done beside this target", many(n, "fault"), c.sc.Name)
 	}
 }
 
@@ -36,9 +36,9 @@ func (c *checker) faults() {
 func (c *checker) machine() {
 	n := c.sc.Population.ConnectedDevices
 	if err := driver.CheckFiles(n); err != nil {
-		c.line(bad, "files", "for the %d devices of %s: %v", n, c.sc.Name, err)
+		c.line(bad, "files", "for the %s of %s: %v", many(n, "device"), c.sc.Name, err)
 	} else {
-		c.line(good, "files", "enough for the %d devices of %s", n, c.sc.Name)
+		c.line(good, "files", "enough for the %s of %s", many(n, "device"), c.sc.Name)
 	}
 	var low, high int
 	if b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
@@ -48,10 +48,10 @@ func (c *checker) machine() {
 	case high == 0:
 		c.line(note, "ports", "the system does not say how many there are")
 	case ports < n:
-		c.line(bad, "ports", "%d to %d, for %d addresses: %d connections, and %s has %d devices; widen net.ipv4.ip_local_port_range or give more targets",
-			low, high, len(c.env.targets), ports, c.sc.Name, n)
+		c.line(bad, "ports", "%d to %d, for %s: %s, and %s has %s; widen net.ipv4.ip_local_port_range or give more targets",
+			low, high, many(len(c.env.targets), "target"), many(ports, "connection"), c.sc.Name, many(n, "device"))
 	default:
-		c.line(good, "ports", "%d to %d, for %d addresses: %d connections", low, high, len(c.env.targets), ports)
+		c.line(good, "ports", "%d to %d, for %s: %s", low, high, many(len(c.env.targets), "target"), many(ports, "connection"))
 	}
 	cores := record.CPUs()
 	f, limit := good, "no quota"

@@ -45,8 +45,8 @@ func removeOne(ctx context.Context, p Program, a *population.Admin, namespace, o
 	if err != nil {
 		return cleanupFailed(ctx, err)
 	}
-	fmt.Fprintf(p.Stdout, "removed %s: %d users, %d devices, %d conversations, %d events, %d cursors\n", namespace,
-		removed.Users, removed.Devices, removed.Conversations, removed.Events, removed.Cursors)
+	fmt.Fprintf(p.Stdout, "removed %s: %s, %s, %s, %s, %s\n", namespace, many(int(removed.Users), "user"), many(int(removed.Devices), "device"),
+		many(int(removed.Conversations), "conversation"), many(int(removed.Events), "event"), many(int(removed.Cursors), "cursor"))
 	return ExitPassed, nil
 }
 
@@ -78,7 +78,7 @@ func printLeftovers(w io.Writer, list []population.Leftover, owner string) error
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "namespace\towner\tcreated\tlease until\t")
+	fmt.Fprintln(t, "namespace\towner\tcreated, UTC\tlease until, UTC\t")
 	for _, l := range list {
 		note := ""
 		if l.Expired {

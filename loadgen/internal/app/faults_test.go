@@ -264,7 +264,7 @@ func TestCheckTellsOfFaults(t *testing.T) {
 	}{
 		{"smoke", false, 0, nil},
 		{"database-restart", false, 2, []string{"FAIL  faults       faults[0] of database-restart: restart-database can be done to the embedded stack only", "faults[1] of database-restart: crash-database can be done to the embedded stack only", "would be refused"}},
-		{"slow-receivers", false, 0, []string{"ok    faults       all ", " of slow-receivers can be done beside this target"}},
+		{"slow-receivers", false, 0, []string{"ok    faults       ", " of slow-receivers can be done beside this target"}},
 		{"hook", false, 2, []string{"faults[0] of hook runs a command of its own beside a target (true): say -allow-commands", "faults[1] of hook: kill-gateway"}},
 		{"hook", true, 1, []string{"faults[1] of hook: kill-gateway"}},
 	} {

@@ -192,7 +192,11 @@ func (o *options) checkTarget(p Program, tokenFile string) error {
 func (o *options) checkAdmin(p Program, tokenFile, with string) error {
 	admins := split(o.admin)
 	if len(admins) == 0 {
-		return fmt.Errorf("%s needs -admin URL too: populations are created and removed through a gateway's admin listener (or -population users.csv, with users that are there)", with)
+		instead := " (or -population users.csv, with users that are there)"
+		if with == "-cleanup" {
+			instead = ""
+		}
+		return fmt.Errorf("%s needs -admin URL too: populations are created and removed through a gateway's admin listener%s", with, instead)
 	}
 	for _, a := range admins {
 		if err := checkURL("-admin", a); err != nil {

@@ -92,7 +92,7 @@ func (r *reached) say() string {
 	by := r.counts()
 	ids := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b)) })
 	var b strings.Builder
-	fmt.Fprintf(&b, "reached %d gateways: ", len(ids))
+	fmt.Fprintf(&b, "reached %s: ", many(len(ids), "gateway"))
 	for i, id := range ids {
 		if i > 0 {
 			b.WriteString(", ")
@@ -101,7 +101,7 @@ func (r *reached) say() string {
 			fmt.Fprintf(&b, "and %d more", len(ids)-i)
 			break
 		}
-		fmt.Fprintf(&b, "%s (%d devices)", id, by[id])
+		fmt.Fprintf(&b, "%s (%s)", id, many(int(by[id]), "device"))
 	}
 	return b.String()
 }

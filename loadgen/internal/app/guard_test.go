@@ -51,7 +51,7 @@ func TestWelcomeFromProduction(t *testing.T) {
 	r.welcome("g2", "staging")
 	r.welcome("g1", "staging")
 	r.welcome("g1", "staging")
-	if got := r.say(); got != "reached 2 gateways: g1 (2 devices), g2 (1 devices)" {
+	if got := r.say(); got != "reached 2 gateways: g1 (2 devices), g2 (1 device)" {
 		t.Error(got)
 	}
 	if ctx.Err() != nil {

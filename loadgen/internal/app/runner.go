@@ -114,6 +114,7 @@ func (r *runner) run(ctx context.Context) (code int, err error) {
 	if err := r.createRunDir(); err != nil {
 		return ExitError, err
 	}
+	r.say("results go to %s", r.dir) // the name that -stop takes
 	defer r.removePopulation()
 	ctx, release := r.obeyStop(ctx)
 	defer release()
@@ -213,13 +214,13 @@ func (r *runner) createRunDir() error {
 
 // provision creates the population and fetches the tokens of the devices that will connect.
 func (r *runner) provision(ctx context.Context) error {
-	r.say("creating %d users, %d devices and %d conversations as %s", len(r.pop.Users), len(r.pop.Devices), len(r.pop.Convs), r.pop.Namespace)
+	r.say("creating %s, %s and %s as %s", many(len(r.pop.Users), "user"), many(len(r.pop.Devices), "device"), many(len(r.pop.Convs), "conversation"), r.pop.Namespace)
 	r.event("phase", "provision", "")
 	counts, err := r.env.admin.Provision(ctx, r.pop, r.options.staging.owner, r.lease())
 	if err != nil {
 		return &exitError{adminExit(err), err}
 	}
-	r.say("created in %.1f s: %d events, %d cursors", counts.Seconds, counts.Events, counts.Cursors)
+	r.say("created in %.1f s: %s, %s", counts.Seconds, many(int(counts.Events), "event"), many(int(counts.Cursors), "cursor"))
 	if r.env.stack != nil {
 		if err := r.env.stack.Checkpoint(ctx); err != nil {
 			return err

@@ -51,6 +51,9 @@ func stop(ctx context.Context, p Program, o options) (int, error) {
 		return ExitUsage, &exitError{ExitUsage, fmt.Errorf("-stop: %w; want a run directory, or its name under -out", err)}
 	}
 	name := filepath.Base(d.Dir())
+	if real, err := filepath.EvalSymlinks(d.Dir()); err == nil { // of runs/latest
+		name = filepath.Base(real)
+	}
 	if d.Finished() {
 		fmt.Fprintf(p.Stdout, "%s has ended already: %s\n", name, d.Manifest().Verdict)
 		return ExitPassed, nil

@@ -59,10 +59,14 @@ func TestStopWhatCannotBe(t *testing.T) {
 	gone := thisProcess()
 	gone.Start = "1"
 	create("crashed", gone)
+	if err := os.Symlink("done", filepath.Join(out, "latest")); err != nil {
+		t.Fatal(err)
+	}
 	for run, c := range map[string]struct {
 		code int
 		say  string
 	}{
+		"latest":                      {ExitPassed, "done has ended already: missed"}, // and not "latest has"
 		"done":                        {ExitPassed, "done has ended already: missed"},
 		filepath.Join(out, "done"):    {ExitPassed, "done has ended already: missed"},
 		"crashed":                     {ExitTarget, "crashed does not go on: its process"},

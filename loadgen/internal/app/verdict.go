@@ -24,12 +24,12 @@ type outcome struct {
 // than that.
 func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	s.Criteria = nil
-	missed, empty := 0, []string(nil)
+	var missed, empty []string
 	for _, c := range criteria {
 		for _, row := range evaluate(s, c) {
 			s.Criteria = append(s.Criteria, row)
 			if row.Result != rundir.Met {
-				missed++
+				missed = append(missed, row.Metric)
 			}
 			if row.Result == rundir.NoData {
 				empty = append(empty, row.Metric)
@@ -78,8 +78,8 @@ func judge(s *rundir.Summary, criteria []scenario.Criterion, o outcome) {
 	if len(empty) > 0 {
 		why(rundir.Missed, "no data: nothing was measured of %s", strings.Join(empty, ", "))
 	}
-	if missed > 0 {
-		why(rundir.Missed, "%d of %d criteria were missed", missed, len(s.Criteria))
+	if len(missed) > 0 {
+		why(rundir.Missed, "%d of %d criteria missed: %s", len(missed), len(s.Criteria), strings.Join(missed, ", "))
 	}
 	if s.Verdict == "" {
 		s.Verdict = rundir.Passed

@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		reason   string
 	}{
 		{"all met", p99 + rate, nil, outcome{sendLimitMS: 100}, rundir.Passed, ""},
-		{"too slow", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{Count: 1, P99: 101} }, outcome{}, rundir.Missed, "1 of 1 criteria"},
+		{"too slow", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{Count: 1, P99: 101} }, outcome{}, rundir.Missed, "1 of 1 criteria missed: send.intended.p99"},
 		{"exactly at the limit", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{Count: 1, P99: 100} }, outcome{}, rundir.Passed, ""},
 		{"no samples never pass", p99, func(s *rundir.Summary) { s.Metrics["send.intended"] = rundir.Metric{} }, outcome{}, rundir.Missed, "no data: nothing was measured of send.intended.p99; 1 of 1 criteria"},
 		{"nothing offered is no data", rate, func(s *rundir.Summary) { s.Offered = 0 }, outcome{}, rundir.Missed, "no data: nothing was measured of achieved_rate"},
@@ -109,7 +109,7 @@ func TestWrongFlags(t *testing.T) {
 		{"-scenario smoke -prometheus http://127.0.0.1:9090 -prometheus-queries x -quiet 1ms", "-quiet 1ms: want 1s to 1h"},
 		{"-check", "-check needs -target URL"},
 		{"-check -target http://127.0.0.1:80", "needs -admin URL"},
-		{"-cleanup list", "-cleanup needs -admin URL"},
+		{"-cleanup list", "through a gateway's admin listener\n"}, // -population would be of no help
 		{"-cleanup list -admin http://127.0.0.1:81 -scenario smoke", "-cleanup runs nothing"},
 		{"-cleanup list -admin http://127.0.0.1:81 -owner=", "-owner must be"},
 		{"-scenario baseline -out /proc/none", "-out /proc/none"},

@@ -166,7 +166,7 @@ func Talk(ctx context.Context, party Party) (Report, error) {
 		conn, err := party.Wire.Dial(dial, p.target, party.Tokens[device])
 		cancel()
 		if err != nil {
-			return r, err
+			return r, fmt.Errorf("cannot use %s: %w", p.target, err)
 		}
 		p.conn = conn
 		peers = append(peers, p)

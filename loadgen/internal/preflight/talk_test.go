@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/testgate"
+	"imbench/loadgen/protocol"
 	"imbench/server/wire"
 )
 
@@ -91,6 +93,22 @@ func TestSilentGate(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 	})
+}
+
+// A target that nothing listens on is named: an error of the network alone has addresses, and not what the user gave.
+func TestUnreachableTarget(t *testing.T) {
+	p, _ := party(nil)
+	p.Wire = deaf{p.Wire}
+	if _, err := Talk(t.Context(), p); err == nil || err.Error() != "cannot use http://gate: connection refused" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// deaf is a wire without connections.
+type deaf struct{ protocol.Wire }
+
+func (deaf) Dial(context.Context, string, string) (protocol.Conn, error) {
+	return nil, errors.New("connection refused")
 }
 
 // A device that is sent away ends the talk with the gate's reason; without silence there is no idle time.
