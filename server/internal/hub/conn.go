@@ -263,7 +263,10 @@ func (c *Conn) isOpen(conv string) bool {
 func (c *Conn) Sent(conv string, seq int64, epoch int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.own = own{conv, seq, epoch}
+	if conv != c.own.conv {
+		c.own.conv = strings.Clone(conv) // the request's is part of its whole frame
+	}
+	c.own.seq, c.own.epoch = seq, epoch
 }
 
 // own is a device's own message.

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"imbench/server/internal/im"
 )
@@ -419,5 +420,54 @@ func TestInboxIsBounded(t *testing.T) {
 	s.requeue(list)
 	if w := s.inbox["c0"]; w.from != 3 || w.to != 7 || len(w.events) != 2 || s.events != 2 {
 		t.Fatalf("after a failed read: %+v", w)
+	}
+}
+
+// While the store cannot be read, what goes back into the inbox has the limits of what comes into it.
+func TestInboxIsBoundedAfterFailedReads(t *testing.T) {
+	m := newMemory()
+	cfg := testConfig()
+	cfg.Shards, cfg.InboxConvs, cfg.InboxEvents = 1, 3, 2
+	h := newHub(t, cfg, m)
+	s := newShard(h) // one without a worker
+	for i := range int64(3) {
+		for l := range int64(maxLags) {
+			s.lagging(im.Lag{Conv: "c", Device: fmt.Sprint("d", i, l)})
+		}
+		list, _ := s.take()
+		s.committed([]im.Event{{Conv: "c", Seq: 3 + 2*i}, {Conv: "c", Seq: 4 + 2*i}})
+		s.lagging(im.Lag{Conv: "c", Device: "d"})
+		s.requeue(list)
+	}
+	w := s.inbox["c"]
+	if w.from != 3 || w.to != 8 || len(w.events) != 2 || s.events != 2 || len(w.lags) != maxLags {
+		t.Fatalf("%d-%d, %d events, %d counted, %d devices", w.from, w.to, len(w.events), s.events, len(w.lags))
+	}
+	if n := h.metrics.rereads.Load(); n != 4 {
+		t.Fatalf("%d events to be read again", n)
+	}
+}
+
+// A name that came with a request is part of its whole frame: what stays while work waits, or as long as a connection,
+// has one of its own.
+func TestNamesDoNotKeepARequest(t *testing.T) {
+	frame := "a conversation in a long frame"
+	conv := frame[2:14]
+	m := newMemory()
+	h := newHub(t, testConfig(), m)
+	s := newShard(h) // one without a worker
+	s.committed([]im.Event{{Conv: conv, Seq: 3}})
+	for key, w := range s.inbox {
+		if key != conv || unsafe.StringData(key) == unsafe.StringData(conv) || unsafe.StringData(w.conv) == unsafe.StringData(conv) {
+			t.Error("the inbox has the request's")
+		}
+	}
+	var c Conn
+	c.Sent(conv, 3, 1)
+	if c.own.conv != conv || unsafe.StringData(c.own.conv) == unsafe.StringData(conv) {
+		t.Error("the connection has the request's")
+	}
+	if c.Sent(conv, 4, 1); c.own != (own{conv, 4, 1}) {
+		t.Errorf("%+v", c.own)
 	}
 }

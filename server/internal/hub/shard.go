@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,8 +64,8 @@ func (s *shard) put(conv string, fill func(w *work)) {
 			s.hub.metrics.inboxDrops.Add(1)
 			return
 		}
-		w = &work{conv: conv, at: s.hub.now()}
-		s.inbox[conv] = w
+		w = &work{conv: strings.Clone(conv), at: s.hub.now()} // of its own: an event's is part of a whole request
+		s.inbox[w.conv] = w
 		s.order = append(s.order, w)
 	}
 	fill(w)
@@ -93,14 +94,17 @@ func (s *shard) committed(events []im.Event) {
 		ev := &events[i]
 		s.put(ev.Conv, func(w *work) {
 			w.extend(ev.Seq, ev.Seq)
-			if s.events >= s.hub.cfg.InboxEvents {
-				s.hub.metrics.rereads.Add(1)
-				return
-			}
-			w.events = append(w.events, *ev)
-			s.events++
+			s.keep(w, events[i:i+1])
 		})
 	}
+}
+
+// keep adds events with their bytes to the work, as many as have room; the others are read again. s.mu must be held.
+func (s *shard) keep(w *work, events []im.Event) {
+	n := min(len(events), max(0, s.hub.cfg.InboxEvents-s.events))
+	w.events = append(w.events, events[:n]...)
+	s.events += n
+	s.hub.metrics.rereads.Add(int64(len(events) - n))
 }
 
 func (s *shard) announced(h im.Head) {
@@ -112,15 +116,15 @@ func (s *shard) announced(h im.Head) {
 // maxLags bounds what the sweep adds to one conversation's work; what is left out is found again by the next sweep.
 const maxLags = 1024
 
-func (s *shard) lagging(l im.Lag) {
-	s.put(l.Conv, func(w *work) {
-		if len(w.lags) < maxLags {
-			w.lags = append(w.lags, l)
-		}
-	})
+func (w *work) behind(lags ...im.Lag) {
+	w.lags = append(w.lags, lags[:min(len(lags), maxLags-len(w.lags))]...)
 }
 
-// requeue puts work back whose reads failed.
+func (s *shard) lagging(l im.Lag) {
+	s.put(l.Conv, func(w *work) { w.behind(l) })
+}
+
+// requeue puts work back whose reads failed, within the limits that hold for what comes.
 func (s *shard) requeue(list []*work) {
 	for _, old := range list {
 		s.put(old.conv, func(w *work) {
@@ -129,9 +133,8 @@ func (s *shard) requeue(list []*work) {
 			}
 			w.at = min(w.at, old.at)
 			w.reload = w.reload || old.reload
-			w.events = append(w.events, old.events...)
-			s.events += len(old.events)
-			w.lags = append(w.lags, old.lags...)
+			s.keep(w, old.events)
+			w.behind(old.lags...)
 		})
 	}
 }
