@@ -19,6 +19,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +51,10 @@ type Config struct {
 	Gateway    string        // name of this gateway, for application_name
 	MaxWaiting int           // distinct announcements that wait at most, half of them read positions; default 65 536
 	Linger     time.Duration // how long a sender waits for company; default 1 ms
-	Backoff    time.Duration // pause before the first reconnect, doubled up to 16 times that; default 250 ms
+	Backoff    time.Duration // pause before a second try to connect or to send, doubled up to 16 times that; default 250 ms
 	Log        *slog.Logger  // default: slog.Default
+
+	pause func(ctx context.Context, d time.Duration) bool // default: pause; tests watch it
 }
 
 // Stats are counters since the start.
@@ -105,6 +108,9 @@ func Start(ctx context.Context, cfg Config, recv Receiver) (*Bus, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.pause == nil {
+		cfg.pause = pause
 	}
 	var nonce [8]byte
 	rand.Read(nonce[:])
@@ -207,9 +213,11 @@ func (b *Bus) addHead(h im.Head) {
 	switch {
 	case waits:
 		b.merged.Add(1)
-		h.From, h.To = min(h.From, old.From), max(h.To, old.To)
+		h = im.Head{Conv: old.Conv, From: min(h.From, old.From), To: max(h.To, old.To)}
 	case b.full():
 		return
+	default:
+		h.Conv = strings.Clone(h.Conv) // the caller's may be part of a whole request
 	}
 	b.heads[h.Conv] = h
 }
@@ -232,10 +240,9 @@ func (b *Bus) addMembers(conv string) {
 	switch {
 	case waits:
 		b.merged.Add(1)
-	case b.full():
-		return
+	case !b.full():
+		b.members[strings.Clone(conv)] = struct{}{}
 	}
-	b.members[conv] = struct{}{}
 }
 
 // addRead keeps the furthest position of a user in a conversation; mu must be held.
@@ -248,13 +255,16 @@ func (b *Bus) addRead(n im.ReadNote) {
 		if old.Seq >= n.Seq {
 			return
 		}
+		n.Conv, n.User = old.Conv, old.User
 	case len(b.reads) >= max(1, b.cfg.MaxWaiting/2): // they must not keep out what matters more
 		b.dropped.Add(1)
 		return
 	case b.full():
 		return
+	default:
+		n.Conv, n.User = strings.Clone(n.Conv), strings.Clone(n.User)
 	}
-	b.reads[k] = n
+	b.reads[reader{n.Conv, n.User}] = n
 }
 
 // take removes and returns all that waits.

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"pgregory.net/rapid"
@@ -43,6 +44,30 @@ func TestWaitingAnnouncementsMerge(t *testing.T) {
 	s := b.Stats()
 	if s.Announced != 12 || s.Merged != 6 || s.Waiting != 6 || s.Dropped != 0 {
 		t.Errorf("stats %+v", s)
+	}
+}
+
+// A name that came with a request is part of its whole frame: what waits has one of its own.
+func TestWaitingNamesDoNotKeepARequest(t *testing.T) {
+	b := newWaiting(10)
+	for _, frame := range []string{"c of u in a long frame", "c of u in another frame"} {
+		conv, user := frame[:1], frame[5:6]
+		b.AnnounceHeads([]im.Head{{Conv: conv, From: 3, To: int64(len(frame))}})
+		b.AnnounceMembers(conv)
+		b.AnnounceReads([]im.ReadNote{{Conv: conv, User: user, Seq: int64(len(frame))}})
+		for name, s := range map[string]string{"head": b.heads["c"].Conv, "read": b.reads[reader{"c", "u"}].Conv} {
+			if s != "c" || unsafe.StringData(s) == unsafe.StringData(conv) {
+				t.Errorf("%s: the conversation's name is %q, the request's", name, s)
+			}
+		}
+		if s := b.reads[reader{"c", "u"}].User; s != "u" || unsafe.StringData(s) == unsafe.StringData(user) {
+			t.Errorf("read: the user's name is %q, the request's", s)
+		}
+		for s := range b.members {
+			if s != "c" || unsafe.StringData(s) == unsafe.StringData(conv) {
+				t.Errorf("members: the conversation's name is %q, the request's", s)
+			}
+		}
 	}
 }
 

@@ -99,9 +99,11 @@ func (b *Bus) handle(n *pgconn.Notification) {
 	}
 }
 
-// sendLoop owns the sending connection. It connects when there is something to send, and keeps what it could not send.
+// sendLoop owns the sending connection. It connects when there is something to send, and keeps what it could not send. A
+// connection that broke is made anew at once; where that does not help, the next tries wait.
 func (b *Bus) sendLoop(ctx context.Context) {
 	var conn *pgx.Conn
+	var wait time.Duration
 	defer func() { closeConn(b.lastWords(ctx, conn)) }()
 	for {
 		select {
@@ -109,7 +111,7 @@ func (b *Bus) sendLoop(ctx context.Context) {
 			return
 		case <-b.wake:
 		}
-		if !pause(ctx, b.cfg.Linger) {
+		if !b.cfg.pause(ctx, b.cfg.Linger) {
 			return
 		}
 		if conn == nil {
@@ -117,16 +119,23 @@ func (b *Bus) sendLoop(ctx context.Context) {
 				return
 			}
 		}
-		if err := b.flush(ctx, conn); err != nil {
-			closeConn(conn)
-			conn = nil
-			if ctx.Err() != nil {
-				return
-			}
-			b.reconnects.Add(1)
-			b.cfg.Log.Warn("announcements: not sent, trying again", "error", err)
-			b.wakeSender()
+		err := b.flush(ctx, conn)
+		if err == nil {
+			wait = 0
+			continue
 		}
+		closeConn(conn)
+		conn = nil
+		if ctx.Err() != nil {
+			return
+		}
+		b.reconnects.Add(1)
+		b.cfg.Log.Warn("announcements: not sent, trying again", "error", err, "retry_in", wait)
+		b.wakeSender()
+		if wait > 0 && !b.cfg.pause(ctx, wait) {
+			return
+		}
+		wait = min(max(2*wait, b.cfg.Backoff), 16*b.cfg.Backoff)
 	}
 }
 
@@ -178,7 +187,7 @@ func (b *Bus) reconnect(ctx context.Context, role string, open func(context.Cont
 			return conn
 		}
 		b.cfg.Log.Warn("announcements: cannot connect", "role", role, "error", err, "retry_in", wait)
-		if !pause(ctx, wait) {
+		if !b.cfg.pause(ctx, wait) {
 			return nil
 		}
 	}

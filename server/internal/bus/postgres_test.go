@@ -193,3 +193,43 @@ func TestCloseSendsWhatWaits(t *testing.T) {
 	a.Close()
 	atB.want(t, members("c"))
 }
+
+// A database that accepts connections and refuses to notify is not asked again and again: the pauses grow to their limit.
+func TestRefusedNotificationsWait(t *testing.T) {
+	url, _ := newDatabase(t)
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.Background())
+	if _, err := db.Exec(t.Context(), `CREATE SCHEMA refuses; CREATE FUNCTION refuses.pg_notify(text, text) RETURNS void LANGUAGE plpgsql
+		AS $$ BEGIN RAISE 'too many notifications in the NOTIFY queue'; END $$`); err != nil {
+		t.Fatal(err)
+	}
+	pauses := make(chan time.Duration)
+	b, err := Start(t.Context(), Config{URL: url + " search_path='refuses,pg_catalog'", Gateway: "a", Linger: -1, Backoff: time.Second,
+		Log: slog.New(slog.DiscardHandler), pause: func(ctx context.Context, d time.Duration) bool {
+			if d < 0 {
+				return ctx.Err() == nil
+			}
+			select {
+			case pauses <- d:
+				return true
+			case <-ctx.Done():
+				return false
+			}
+		}}, newInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	b.AnnounceMembers("c")
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 16} {
+		if d := <-pauses; d != want*time.Second {
+			t.Fatalf("a pause of %v, want %d s", d, want)
+		}
+	}
+	if s := b.Stats(); s.Waiting != 1 || s.Notifies != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
