@@ -186,7 +186,9 @@ type Store interface {
 
 	// SendBatch appends messages in one transaction. wait=false skips conversations whose row is locked elsewhere
 	// (their requests get ErrBusy and nothing of theirs is written); wait=true waits up to the lock timeout and must
-	// be given requests of one conversation only. Requests of one conversation are applied in slice order.
+	// be given requests of one conversation only. Requests of one conversation are applied in slice order. What repeats a
+	// key that another request of the batch has may need a second transaction; if that fails, only these get
+	// ErrUnavailable.
 	SendBatch(ctx context.Context, reqs []SendReq, wait bool) ([]SendResult, error)
 	// AckBatch merges and writes delivered cursors in bulk; equal (device, conversation) keys may repeat.
 	AckBatch(ctx context.Context, reqs []AckReq) ([]AckResult, error)

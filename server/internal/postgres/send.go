@@ -42,9 +42,7 @@ func (s *Store) SendBatch(ctx context.Context, reqs []im.SendReq, wait bool) ([]
 	if err != nil {
 		return nil, err
 	}
-	if err := s.answerLater(ctx, reqs, out, later, wait); err != nil {
-		return nil, err
-	}
+	s.answerLater(ctx, reqs, out, later, wait)
 	return out, nil
 }
 
@@ -75,12 +73,17 @@ func sends(reqs []im.SendReq, out []im.SendResult) (a sendArgs, later [][2]int) 
 			continue
 		}
 		first[k] = i
-		a.conv, a.user, a.dev = append(a.conv, r.Conv), append(a.user, r.From.User), append(a.dev, r.From.Device)
-		a.cmid, a.body = append(a.cmid, r.CMID), append(a.body, r.Body)
-		a.key, a.bits = append(a.key, requestDigest(r.From.User, r.CMID)), append(a.bits, keyBits(r.CMID))
-		a.hash, a.place = append(a.hash, requestHash(im.KindMsg, r.Body)), append(a.place, i)
+		a.add(r, i)
 	}
 	return a, later
+}
+
+// add is one more row, of the request at that place.
+func (a *sendArgs) add(r im.SendReq, place int) {
+	a.conv, a.user, a.dev = append(a.conv, r.Conv), append(a.user, r.From.User), append(a.dev, r.From.Device)
+	a.cmid, a.body = append(a.cmid, r.CMID), append(a.body, r.Body)
+	a.key, a.bits = append(a.key, requestDigest(r.From.User, r.CMID)), append(a.bits, keyBits(r.CMID))
+	a.hash, a.place = append(a.hash, requestHash(im.KindMsg, r.Body)), append(a.place, place)
 }
 
 // statement is the call for these requests: a message alone has one of its own, which costs half.
@@ -106,10 +109,10 @@ func (s *Store) call(ctx context.Context, call sendStatement, reqs []im.SendReq,
 
 // answerLater answers the requests whose key another one of the batch has, by that one's outcome: a message with the same
 // body was sent by it, and another body does not fit. Where the key had been used for another body than that one's, one of
-// these may be its repetition: they are asked once more.
-func (s *Store) answerLater(ctx context.Context, reqs []im.SendReq, out []im.SendResult, later [][2]int, wait bool) error {
-	var again []im.SendReq
-	var place []int
+// these may be its repetition: they are asked in a second call, in which none can be new, so they need not be merged. If
+// it fails, nothing is known of these alone: the others are committed.
+func (s *Store) answerLater(ctx context.Context, reqs []im.SendReq, out []im.SendResult, later [][2]int, wait bool) {
+	var again sendArgs
 	for _, p := range later {
 		i, lead := p[0], p[1]
 		same := reqs[i].Body == reqs[lead].Body
@@ -119,17 +122,21 @@ func (s *Store) answerLater(ctx context.Context, reqs []im.SendReq, out []im.Sen
 		case out[i].Err == nil:
 			out[i] = im.SendResult{Err: im.ErrIdempotencyMismatch}
 		case errors.Is(out[i].Err, im.ErrIdempotencyMismatch) && !same:
-			again, place = append(again, reqs[i]), append(place, i)
+			again.add(reqs[i], i)
 		}
 	}
-	if len(again) == 0 {
-		return nil
+	if len(again.place) == 0 {
+		return
 	}
-	res, err := s.SendBatch(ctx, again, wait)
-	for i := range res {
-		out[place[i]] = res[i]
+	if err := interpret(s.call(ctx, again.statement(wait), reqs, out)); err != nil {
+		failed := im.ErrUnavailable
+		if errors.Is(err, im.ErrBusy) {
+			failed = im.ErrBusy
+		}
+		for _, i := range again.place {
+			out[i] = im.SendResult{Err: failed}
+		}
 	}
-	return err
 }
 
 // sendInSteps is the batch in an explicit transaction, so that it can fail between its steps.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"imbench/server/internal/fault"
 	"imbench/server/internal/im"
 	"imbench/server/internal/im/storetest"
 )
@@ -44,6 +45,48 @@ func (f fixture) sendOne(t *testing.T, cmid string) im.SendResult {
 		t.Fatal(err)
 	}
 	return res[0]
+}
+
+// Requests of one batch whose key was used before, for another body than the first one's, are asked once more: in one call,
+// however many they are, and if that fails the others keep their answers.
+func TestRepeatedKeysAreAskedOnceMore(t *testing.T) {
+	t.Parallel()
+	reqs := []im.SendReq{{From: ana, Conv: "c", CMID: "old", Body: "1"}, {From: ana, Conv: "c", CMID: "new", Body: "y"}}
+	for _, body := range []string{"2", "3", "x", "2", "x", "1"} { // x is what was sent
+		reqs = append(reqs, im.SendReq{From: ana, Conv: "c", CMID: "old", Body: body})
+	}
+	mismatch, unknown := im.ErrIdempotencyMismatch, im.ErrUnavailable
+	for name, c := range map[string]struct {
+		faults string
+		want   []error
+	}{
+		"two calls":             {"send.before_insert=error:3", []error{mismatch, nil, mismatch, mismatch, nil, mismatch, nil, mismatch}}, // the first sends x
+		"the second call fails": {"send.before_insert=error:2", []error{mismatch, nil, unknown, unknown, unknown, unknown, unknown, mismatch}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faults, err := fault.Parse(c.faults, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := withChat(t, func(cfg *Config) { cfg.Faults = faults })
+			f.sendOne(t, "old")
+			res, err := f.SendBatch(t.Context(), reqs, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range res {
+				if !errors.Is(r.Err, c.want[i]) {
+					t.Errorf("request %d: %+v, want %v", i, r, c.want[i])
+				}
+				if i != 1 && r.Err == nil && (!r.Dup || r.Seq != 3) {
+					t.Errorf("request %d: %+v, want what was sent before", i, r)
+				}
+			}
+			if r := res[1]; r.Dup || r.Seq != 4 {
+				t.Errorf("the new message: %+v", r)
+			}
+		})
+	}
 }
 
 func TestMigrateAtOnceAndAgain(t *testing.T) {
