@@ -135,18 +135,19 @@ func (r *receiver) piece(kind string, b []byte, more bool) error {
 
 // pipe is a stream that one goroutine fills and another reads.
 type pipe struct {
-	r    *io.PipeReader
-	w    *io.PipeWriter
-	done chan error // what the reader made of it
+	r     *io.PipeReader
+	w     *io.PipeWriter
+	ended chan struct{} // closed when the reader has ended
+	err   error         // what it made of the stream
 }
 
 func newPipe(read func(io.Reader) error) *pipe {
-	p := &pipe{done: make(chan error, 1)}
+	p := &pipe{ended: make(chan struct{})}
 	p.r, p.w = io.Pipe()
 	go func() {
-		err := read(p.r)
-		p.r.CloseWithError(errors.Join(err, io.ErrClosedPipe)) // a writer does not wait for a reader that is gone
-		p.done <- err
+		defer close(p.ended)
+		p.err = read(p.r)
+		p.r.CloseWithError(errors.Join(p.err, io.ErrClosedPipe)) // a writer does not wait for a reader that is gone
 	}()
 	return p
 }
@@ -160,7 +161,8 @@ func (p *pipe) piece(b []byte, last bool) error {
 		return nil
 	}
 	_ = p.w.Close()
-	return <-p.done
+	<-p.ended
+	return p.err
 }
 
 // connect opens a connection to a server. What comes of a broken one is the business of closed.

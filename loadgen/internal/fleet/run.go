@@ -69,6 +69,7 @@ type worker struct {
 	done    bool
 	mu      sync.Mutex
 	reading *pipe // the ledger on its way
+	refused error // why no more of it is taken
 }
 
 type message struct {
@@ -85,6 +86,7 @@ type event struct {
 
 // Run gives the workers their jobs, in the order of Members, and leads them through the run. It returns when all have handed
 // over what they have, or are lost: a *LostError, the first error of the sink, or nil, also when ctx ended the load early.
+// The sink is not called afterwards.
 func (f *Fleet) Run(ctx context.Context, jobs [][]byte, sink Sink) error {
 	r := &run{f: f, sink: sink, events: make(chan event), over: make(chan struct{}), seconds: newSeconds(len(f.members)), phase: -1}
 	sending, stop := context.WithCancel(context.Background())
@@ -110,8 +112,8 @@ func (f *Fleet) Run(ctx context.Context, jobs [][]byte, sink Sink) error {
 	stop()
 	for _, w := range r.workers {
 		close(w.out)
-		w.giveUpLedger(errors.New("the run is over"))
 	}
+	r.endLedgers(errors.New("the run is over"))
 	senders.Wait()
 	return r.err
 }
@@ -150,6 +152,10 @@ func (r *run) hear(w *worker, kind string, body []byte) error {
 // ledger passes on a piece of a worker's ledger; it is the subscription's goroutine.
 func (r *run) ledger(w *worker, b []byte, last bool) error {
 	w.mu.Lock()
+	if w.refused != nil {
+		defer w.mu.Unlock()
+		return w.refused
+	}
 	if w.reading == nil {
 		w.reading = newPipe(func(rd io.Reader) error {
 			r.ledgers.Lock()
@@ -165,8 +171,23 @@ func (r *run) ledger(w *worker, b []byte, last bool) error {
 func (w *worker) giveUpLedger(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.refused == nil {
+		w.refused = err
+	}
 	if w.reading != nil {
 		_ = w.reading.w.CloseWithError(err)
+	}
+}
+
+// endLedgers cuts what ledgers are still on their way, and waits until the sink reads none.
+func (r *run) endLedgers(err error) {
+	for _, w := range r.workers {
+		w.giveUpLedger(err)
+	}
+	for _, w := range r.workers {
+		if w.reading != nil { // none begins any more
+			<-w.reading.ended
+		}
 	}
 }
 
