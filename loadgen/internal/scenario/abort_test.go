@@ -21,6 +21,8 @@ func TestAbortRulesAreRead(t *testing.T) {
 		"{metric: error_rate, max: 5ms}":            `"5ms" is not a number`,
 		"{metric: error_rate, max: 5}":              `"5" is more than the whole`,
 		"{metric: connected, min: 500%}":            `"500%" is more than the whole`,
+		"{metric: connected, min: inf}":             `"inf" is not a number`,
+		"{metric: connected, max: -Infinity%}":      `"-Infinity%" is not a number`,
 		"{metric: deliver.p99, max: 5}":             `"5" is not a duration`,
 		"{metric: connected, min: 50%, for: 5}":     `"5" is not a duration`,
 		"{metric: connected, min: 50%, for: -5s}":   "must be at least 0s",

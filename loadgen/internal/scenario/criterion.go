@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,7 +116,7 @@ func (l *Limit) resolve(kind limitKind) error {
 	}
 	number, percent := strings.CutSuffix(l.text, "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil || v < 0 || v != v {
+	if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return fmt.Errorf("%q is not a number such as 0.99 or 99%%", l.text)
 	}
 	if percent {

@@ -12,7 +12,7 @@ import (
 // Action is what a fault does.
 type Action string
 
-// The actions. Those of gateways and the database need the embedded stack; the others work against any target.
+// The actions. Those on devices, and commands, work against any target; the others need the embedded stack.
 const (
 	KillGateway     Action = "kill-gateway"
 	DrainGateway    Action = "drain-gateway"
@@ -299,7 +299,7 @@ func (t *timeline) end() string {
 func (s *Scenario) LongestOutage() time.Duration {
 	var longest, opened time.Duration
 	open := false
-	for _, f := range s.Faults {
+	for _, f := range slices.SortedStableFunc(slices.Values(s.Faults), func(a, b Fault) int { return cmp.Compare(a.At, b.At) }) {
 		longest = max(longest, f.RestartAfter, f.For)
 		switch f.Do {
 		case StopDatabase, CrashDatabase, StopGateway, KillGateway, DrainGateway:

@@ -90,6 +90,7 @@ func TestLongestOutage(t *testing.T) {
 		7 * time.Second: {"{at: 1s, do: crash-database, restart_after: 7s}"},
 		6 * time.Second: {"{at: 1s, do: drop-network, for: 6s}"},
 		8 * time.Second: {"{at: 1s, do: stop-database}", "{at: 9s, do: start-database}"},
+		5 * time.Second: {"{at: 9s, do: start-database}", "{at: 4s, do: stop-database}"}, // in no order
 	} {
 		s, err := faults(t, lines...)
 		if err != nil {
