@@ -153,8 +153,7 @@ func (m Mapping) Fetch(ctx context.Context, address string, via http.RoundTrippe
 func ask(ctx context.Context, server v1.API, expr string, from, to time.Time, step time.Duration) ([]Point, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	step = max(step, (to.Sub(from) / mostPoints).Truncate(time.Second)) // what a long run has more points of is thinned
-	value, _, _, err := server.QueryRange(ctx, expr, v1.Range{Start: from, End: to, Step: step})
+	value, _, _, err := server.QueryRange(ctx, expr, v1.Range{Start: from, End: to, Step: thinned(step, to.Sub(from))})
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +173,11 @@ func ask(ctx context.Context, server v1.API, expr string, from, to time.Time, st
 		}
 	}
 	return points, nil
+}
+
+// thinned is step, or as many whole seconds as a time so long needs to have no more than mostPoints.
+func thinned(step, long time.Duration) time.Duration {
+	return max(step, (long/mostPoints + time.Second - 1).Truncate(time.Second))
 }
 
 // mean is that of the points in a span; nil if there are none.

@@ -103,3 +103,16 @@ func TestFetch(t *testing.T) {
 		t.Error("no address, and no error")
 	}
 }
+
+// However long a run is, a query has no more points than the server gives; where it would have, whole seconds lie between.
+func TestLongRunsAreThinned(t *testing.T) {
+	const second, hour = time.Second, time.Hour
+	for _, c := range []struct{ step, long, want time.Duration }{
+		{second, mostPoints * second, second}, {second, mostPoints*second + second, 2 * second}, {second, 5 * hour, 2 * second},
+		{5 * second, hour, 5 * second}, {5 * second, 16 * hour, 6 * second}, {15 * second, 240 * hour, 87 * second},
+	} {
+		if got := thinned(c.step, c.long); got != c.want || c.long/got > mostPoints {
+			t.Errorf("every %v for %v: a point every %v, want %v", c.step, c.long, got, c.want)
+		}
+	}
+}
