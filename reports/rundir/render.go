@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -102,12 +103,20 @@ func (r *renderer) criteria(list []Criterion) {
 	for _, c := range list {
 		value := NoData
 		if c.Value != nil {
-			value = strings.TrimSpace(figure(*c.Value) + " " + c.Unit)
+			value = c.figure(*c.Value)
 		}
-		rows = append(rows, []string{c.Metric, strings.TrimSpace(c.Op + " " + figure(c.Limit) + " " + c.Unit), value, c.Result})
+		rows = append(rows, []string{c.Metric, c.Op + " " + c.figure(c.Limit), value, c.Result})
 	}
 	r.head("Criteria")
 	r.table(rows, "lrrl")
+}
+
+// figure is a value of the criterion with its unit. A share is in per cent, as scenarios write it.
+func (c Criterion) figure(v float64) string {
+	if share, of := strings.CutPrefix(c.Unit, "of "); of {
+		return strconv.FormatFloat(math.Round(1e4*v)/100, 'f', -1, 64) + " % of " + share
+	}
+	return strings.TrimSpace(figure(v) + " " + c.Unit)
 }
 
 func (r *renderer) faults(list []Fault) {
@@ -241,7 +250,15 @@ func (r *renderer) predictions(list []Prediction) {
 		r.table(rows, "llrrrrrr")
 		return
 	}
-	// Too wide: the interval goes (summary.json has it), and the unit is said where it is not 1/s and there is room.
+	// Too wide: the interval goes (summary.json has it).
+	for i, row := range rows {
+		rows[i] = slices.Concat(row[:3], row[4:])
+	}
+	if columns(rows) <= r.width {
+		r.table(rows, "llrrrrr")
+		return
+	}
+	// Still too wide: the unit is said where it is not 1/s and there is room.
 	short := [][]string{{"figure", "predicted", "planned", "measured", "error %", "plan %"}}
 	bare := func(v float64) string { return fmt.Sprintf("%+.2f", 100*v) }
 	for _, p := range list {
@@ -249,7 +266,10 @@ func (r *renderer) predictions(list []Prediction) {
 		if long := name + " " + p.Unit; p.Unit != "1/s" && len(long) <= len("deliveries_per_message") {
 			name = long
 		}
-		predicted, _ := p.predicted()
+		predicted := "–" // not predicted
+		if !p.NotPredicted {
+			predicted, _ = p.predicted()
+		}
 		short = append(short, []string{name, predicted, optional(p.Planned, figure), optional(p.Measured, figure),
 			optional(p.Error, bare), optional(p.PlanError, bare)})
 	}
@@ -337,6 +357,9 @@ func (r *renderer) wrap(mark, text string) {
 	}
 	r.b.WriteByte('\n')
 }
+
+// Number writes a figure as the summary does: about four significant digits, thousands apart, millions as "1.234 M".
+func Number(v float64) string { return figure(v) }
 
 // figure gives about four significant digits without an exponent.
 func figure(v float64) string {

@@ -106,3 +106,26 @@ func TestWithMeasured(t *testing.T) {
 		t.Error("an error relative to nothing")
 	}
 }
+
+// Between the narrowest table and the whole one, figures keep their unit; and no width breaks a table. A share is in per cent.
+func TestPredictionsKeepTheirUnit(t *testing.T) {
+	planned, measured, rate := 1020.2, 993.8, 0.9986
+	s := Summary{Criteria: []Criterion{{Metric: "achieved_rate", Op: ">=", Limit: 0.99, Unit: "of offered", Value: &rate, Result: Met}},
+		Predictions: []Prediction{{Name: "frames.event_discarded", Unit: "1/s", NotPredicted: true, Planned: &planned, Measured: &measured},
+			{Name: "deliveries_per_message", Unit: "frames", Predicted: 1234567, Low: 1, High: 2345678, Planned: &planned, Measured: &measured}}}
+	for width, want := range map[int]string{80: "| frames.event_discarded | – |", 100: "| frames.event_discarded | 1/s | not predicted |"} {
+		var b bytes.Buffer
+		if err := RenderSummary(&b, s, width); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(strings.Fields(b.String()), " ")
+		if !strings.Contains(said, want) || !strings.Contains(said, "| >= 99 % of offered | 99.86 % of offered | met |") {
+			t.Errorf("%d columns: no %q in\n%s", width, want, b.String())
+		}
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > width {
+				t.Errorf("%d columns: a line of %d: %s", width, n, line)
+			}
+		}
+	}
+}

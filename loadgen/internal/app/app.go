@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -143,10 +144,15 @@ func printScenarios(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range list {
-		fmt.Fprintf(w, "%-20s %s\n", s.Name, s.Description)
+	t := &sheet{width: math.MaxInt} // a line each, for other programs
+	if isTerminal(w) {
+		t.width = textWidth(w)
 	}
-	return nil
+	for _, s := range list {
+		t.wrap(fmt.Sprintf("%-20s ", s.Name), s.Description)
+	}
+	_, err = io.WriteString(w, t.b.String())
+	return err
 }
 
 // writable says in words why dir cannot take a run directory, before any load is made.

@@ -59,7 +59,7 @@ func TestExplainBrought(t *testing.T) {
 		}
 	}
 	for _, line := range strings.Split(out, "\n") {
-		if len([]rune(line)) > explainWidth && !strings.Contains(line, name) {
+		if len([]rune(line)) > mostColumns && !strings.Contains(line, name) {
 			t.Errorf("a line of %d: %q", len([]rune(line)), line)
 		}
 	}

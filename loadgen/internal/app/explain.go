@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	explainWidth = 100 // columns
 	explainLabel = 12
 )
 
@@ -36,7 +35,7 @@ func explain(w io.Writer, sc *scenario.Scenario, o options) error {
 	if err != nil {
 		return &exitError{ExitUsage, err}
 	}
-	t := &sheet{}
+	t := &sheet{width: textWidth(w)}
 	t.text(sc.Name + ": " + sc.Description)
 	t.text("")
 	explainTarget(t, sc, o)
@@ -180,10 +179,11 @@ func explainPhases(t *sheet, sc *scenario.Scenario, before string) {
 		connect+p.LoadTime(), connect+p.LoadTime()+p.Settle, before)
 }
 
-// sheet is a table of labels and texts, wrapped at explainWidth. Rows of one label name it once.
+// sheet is a table of labels and texts, wrapped at width columns. Rows of one label name it once.
 type sheet struct {
-	b    strings.Builder
-	last string
+	b     strings.Builder
+	width int
+	last  string
 }
 
 func (t *sheet) text(s string) { t.wrap("", s) }
@@ -203,7 +203,7 @@ func (t *sheet) wrap(mark, text string) {
 	for i, word := range strings.Fields(text) {
 		n := utf8.RuneCountInString(word)
 		switch {
-		case i > 0 && column+1+n > explainWidth:
+		case i > 0 && column+1+n > t.width:
 			t.b.WriteString("\n" + strings.Repeat(" ", len(mark)))
 			column = len(mark)
 		case i > 0:
@@ -221,12 +221,12 @@ func (t *sheet) predictions(list []rundir.Prediction) {
 	t.text("Predicted for the measured window: by the model with its 95 % interval, and by this plan")
 	t.b.WriteString(fmt.Sprintf("%-24s %-8s %14s %27s %12s\n", "figure", "unit", "model", "95 % interval", "plan"))
 	for _, f := range list {
-		model, interval, planned := fmt.Sprintf("%.5g", f.Predicted), fmt.Sprintf("%.5g to %.5g", f.Low, f.High), "-"
+		model, interval, planned := rundir.Number(f.Predicted), rundir.Number(f.Low)+" to "+rundir.Number(f.High), "-"
 		if f.NotPredicted {
 			model, interval = "not predicted", ""
 		}
 		if f.Planned != nil {
-			planned = fmt.Sprintf("%.5g", *f.Planned)
+			planned = rundir.Number(*f.Planned)
 		}
 		t.b.WriteString(fmt.Sprintf("%-24s %-8s %14s %27s %12s\n", f.Name, f.Unit, model, interval, planned))
 	}

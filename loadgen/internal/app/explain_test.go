@@ -37,7 +37,7 @@ func TestExplainShipped(t *testing.T) {
 			}
 		}
 		for _, line := range strings.Split(out, "\n") {
-			if n := utf8.RuneCountInString(line); n > explainWidth {
+			if n := utf8.RuneCountInString(line); n > mostColumns {
 				t.Errorf("%s: %d columns: %s", name, n, line)
 			}
 		}

@@ -13,7 +13,7 @@ func explainBrought(w io.Writer, sc *scenario.Scenario, o options) error {
 	roster := o.brought.roster
 	own := *sc
 	own.Population.ConnectedDevices = len(roster.List)
-	t, l := &sheet{}, sc.Load
+	t, l := &sheet{width: textWidth(w)}, sc.Load
 	t.text(sc.Name + ": " + sc.Description)
 	t.text("")
 	t.row("drives", "%s; environments allowed, as each gateway's welcome tells: %s", strings.Join(o.targets, ", "), strings.Join(allowed(sc, o), ", "))

@@ -93,7 +93,7 @@ func (r *runner) print(s rundir.Summary) error {
 		_, err = fmt.Fprintf(r.program.Stdout, "%s\n", b)
 		return err
 	}
-	if err := rundir.RenderSummary(r.program.Stdout, s, 100); err != nil {
+	if err := rundir.RenderSummary(r.program.Stdout, s, textWidth(r.program.Stdout)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(r.program.Stdout, "\n%s\n", r.dir)

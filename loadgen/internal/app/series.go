@@ -83,7 +83,7 @@ func (c *campaign) end() (int, error) {
 		}
 		err = errors.Join(err, jerr)
 	} else {
-		err = errors.Join(err, c.text(c.program.Stdout, 100))
+		err = errors.Join(err, c.text(c.program.Stdout, textWidth(c.program.Stdout)))
 		_, perr := fmt.Fprintf(c.program.Stdout, "%s\n", c.dir)
 		err = errors.Join(err, perr)
 	}
