@@ -271,6 +271,8 @@ func (p *process) stop(drain time.Duration) {
 	}
 	if p.stopLease != nil {
 		p.stopLease()
+	}
+	if p.lease != nil && p.lease.now.Load() != nil { // also where the start failed after it was taken
 		step("lease", limit, p.lease.drop)
 	}
 	if p.admin != nil {

@@ -216,7 +216,7 @@ func (c claims) Claim(ctx context.Context, claim im.RouteClaim) (im.RouteResult,
 }
 
 // takeLease announces the gateway in the database, once no other process has its id. Its row is there before it looks for a
-// run of restore-epoch, which looks for such rows before it begins.
+// run of restore-epoch, which looks for such rows before it begins. After an error stop gives it up.
 func (p *process) takeLease(ctx context.Context) error {
 	p.lease = &lease{store: p.store, ping: p.store.Ping, gateway: p.cfg.gatewayID, ttl: p.cfg.lease, up: &p.dbUp, at: &p.leaseRenewed, log: p.log,
 		taken: func() { p.end(errTaken) }, assert: make(chan struct{}, 1)}
@@ -231,9 +231,7 @@ func (p *process) takeLease(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("the gateway cannot be announced in the database: %w", err)
 	case restoring:
-		drop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		return errors.Join(errRestoring, p.lease.drop(drop))
+		return errRestoring
 	}
 	return nil
 }

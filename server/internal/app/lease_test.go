@@ -1,7 +1,9 @@
 package app
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"strconv"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 	"github.com/jackc/pgx/v5"
 
+	"imbench/server/internal/postgres"
 	"imbench/server/wire"
 )
 
@@ -66,4 +69,29 @@ func TestRoutesAreAssertedAfterALapse(t *testing.T) {
 		t.Errorf("the old connection of the device that went: %s, %v", text, err)
 	}
 	routes("t-u1-d1@g2 t-u2-d1@g1") // and its clean-up took nothing away
+}
+
+// A gateway that cannot start after it took its lease gives it up: restore-epoch and a migration need not wait for it to
+// lapse.
+func TestLeaseIsGivenUpByAFailedStart(t *testing.T) {
+	t.Parallel()
+	url, _ := newDatabase(t)
+	store, err := openStore(t.Context(), postgres.Config{URL: url}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cfg: &config{gatewayID: "g1", lease: time.Hour}, log: slog.New(slog.DiscardHandler), end: func(error) {}, store: store}
+	if err := p.takeLease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.stop(0) // as runGateway does when the bus, which comes next, cannot connect
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	var held int
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM gateways`).Scan(&held); err != nil || held != 0 {
+		t.Errorf("%d leases are left, %v", held, err)
+	}
 }
