@@ -155,10 +155,7 @@ func (r Run) batches() []rundir.Limit {
 				fullest = max(fullest, s.growth("im_batch_size_sum"+label)/calls)
 			}
 		}
-		workers := 1.0
-		if b.name == "send" {
-			workers = max(1, r.told("send_workers"))
-		}
+		workers := max(1, r.told(b.name+"_workers")) * max(1, r.told("shards")) // each shard has so many
 		if busiest > 0 {
 			list = append(list, rundir.Limit{Resource: b.what, Value: busiest, Bound: workers, Unit: "under way at a time",
 				Note: fmt.Sprintf("the busiest gateway; %.1f in a batch", fullest)})

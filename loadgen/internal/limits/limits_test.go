@@ -91,6 +91,27 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Calls under way are held against all that a gateway may have at a time: its workers of each shard.
+func TestWorkersOfAllShards(t *testing.T) {
+	r := fullRun()
+	r.Limits["shards"], r.Limits["ack_workers"] = 4.0, 3.0
+	for i := range r.Server {
+		if v := r.Server[i].Values; v != nil {
+			v[`im_batch_seconds_sum{batcher="ack"}`] = v[`im_batch_seconds_sum{batcher="send"}`]
+		}
+	}
+	want := map[string]float64{"send batches": 2 * 4, "ack batches": 3 * 4}
+	for _, l := range Find(r) {
+		if bound, ok := want[l.Resource]; ok && l.Bound != bound {
+			t.Errorf("%s: at most %v, want %v", l.Resource, l.Bound, bound)
+		}
+		delete(want, l.Resource)
+	}
+	if len(want) > 0 {
+		t.Errorf("nothing is said of %v", want)
+	}
+}
+
 func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
 	if list := Find(Run{}); len(list) != 0 {
 		t.Errorf("of nothing: %v", list)

@@ -17,7 +17,7 @@ func (c *config) limits() map[string]any {
 		"hint_above": c.hintAbove, "open_only_above": c.openOnly, "hint_window_ms": c.hintWindow.Milliseconds(),
 		"grace_ms": c.grace.Milliseconds(), "sweep_ms": c.sweep.Milliseconds(), "ack_delay_ms": c.ackDelay.Milliseconds(),
 		"heartbeat_ms": c.heartbeat.Milliseconds(), "admission_per_second": c.admission, "accepts_per_second": c.acceptRate, "conns_per_user": c.perUser,
-		"conns_per_address": c.perAddress, "requests_per_second": c.requestRate, "send_workers": c.sendWorkers,
+		"conns_per_address": c.perAddress, "requests_per_second": c.requestRate, "shards": c.shards, "send_workers": c.sendWorkers, "ack_workers": c.ackWorkers,
 		"send_linger_ms": ms(c.sendLinger), "send_max_batch": c.sendMaxBatch, "ack_window_ms": ms(c.ackWindow),
 		"announce_linger_ms": ms(c.busLinger), "db_conns": c.dbConns, "send_conns": c.sendConns, "inner_conns": c.innerConns,
 		"retention_every_ms": c.retentionEvery.Milliseconds(), "retention_batch": c.retentionBatch,
@@ -149,7 +149,8 @@ func (m emitter) batch(name string, c batch.Counters) {
 		buckets[float64(bound)] = below
 	}
 	desc := prometheus.NewDesc("im_batch_size", "Requests in a call to the store.", []string{"batcher"}, nil)
-	m.ch <- prometheus.MustNewConstHistogram(desc, uint64(c.Batches), float64(c.Requests), buckets, name)
+	// The counts come from the buckets: a call may have ended between the reading of one counter and the next.
+	m.ch <- prometheus.MustNewConstHistogram(desc, below+uint64(c.Sizes[len(batch.SizeBuckets)]), float64(c.Requests), buckets, name)
 	took := make(map[float64]uint64, len(batch.SecondsBuckets))
 	below = 0
 	for i, bound := range batch.SecondsBuckets {

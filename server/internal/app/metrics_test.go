@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"imbench/server/dashboard"
+	"imbench/server/internal/batch"
 	"imbench/server/wire"
 )
 
@@ -147,4 +149,43 @@ func expressions(t *testing.T) map[string]string {
 		all["alert "+r.Alert] = r.Expr
 	}
 	return all
+}
+
+// collected is a Collector of what one of its methods emits.
+type collected func(emitter)
+
+func (collected) Describe(chan<- *prometheus.Desc)      {}
+func (c collected) Collect(ch chan<- prometheus.Metric) { c(emitter{ch}) }
+
+// A call that ends while the counters are read is in some of them: no bucket holds more than its histogram does.
+func TestHistogramsHoldTheirBuckets(t *testing.T) {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collected(func(m emitter) {
+		c := batch.Counters{Batches: 1, Requests: 4}
+		c.Sizes[0], c.Sizes[len(batch.SizeBuckets)], c.Took[0] = 2, 1, 2
+		m.batch("send", c)
+	}))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	histograms := 0
+	for _, f := range families {
+		h := f.GetMetric()[0].GetHistogram()
+		if h == nil {
+			continue
+		}
+		histograms++
+		for _, b := range h.GetBucket() {
+			if b.GetCumulativeCount() > h.GetSampleCount() {
+				t.Errorf("%s: %d up to %v, of %d", f.GetName(), b.GetCumulativeCount(), b.GetUpperBound(), h.GetSampleCount())
+			}
+		}
+		if f.GetName() == "im_batch_size" && h.GetSampleCount() != 3 {
+			t.Errorf("%d calls, want 3", h.GetSampleCount())
+		}
+	}
+	if histograms != 2 {
+		t.Errorf("%d histograms", histograms)
+	}
 }
