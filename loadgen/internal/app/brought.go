@@ -49,7 +49,7 @@ func (b *broughtOptions) check(o *options) (err error) {
 		return errors.New("-population does not go with -workers and -fleet: which conversations there are is known to one process, and it drives them all")
 	case o.series.search:
 		return errors.New("-population does not go with -search, which multiplies the active sets: how many conversations there are for them is found out by each run; try rates with -set and -repeat")
-	case slices.ContainsFunc(o.set, overridden) || overridden(o.series.ab):
+	case slices.ContainsFunc(o.set, overridden) || slices.ContainsFunc(o.series.variants, func(v variant) bool { return slices.ContainsFunc(v.set, overridden) }):
 		return errors.New("-set population.…: with -population nobody is created, so it would change nothing: leave it out")
 	}
 	if b.roster, err = identity.Read(b.population); err != nil {

@@ -88,6 +88,8 @@ func TestBroughtRefuses(t *testing.T) {
 		{with(append(cmd, "-keep")...), "-keep does not go with -population"},
 		{with(append(cmd, "-owner", "me")...), "-owner does not go with -population"},
 		{with(append(cmd, "-set", "population.users=10")...), "-set population.…: with -population nobody is created"},
+		{with(append(cmd, "-ab", "population.users=10,20")...), "-set population.…: with -population nobody is created"},
+		{with(append(cmd, "-ab", "one: load.group_rate=1 | two: load.group_rate=1 population.users=10")...), "-set population.…: with -population nobody is created"},
 		{slices.Concat(target, []string{"-population", bad}, cmd), "-population: " + bad + `:2: device "a 1" is no id`},
 		{slices.Concat(target, []string{"-population", bad + "x"}, cmd), "bad.csvx: no such file"},
 		{with("-tokens", "cmd:echo oh no >&2; exit 4"), "the command of -tokens failed: exit status 4; it said: oh no"},
