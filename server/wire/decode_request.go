@@ -259,7 +259,6 @@ func fieldName(f field) string {
 }
 
 // ValidID says whether s is an id of the wire: 1 to MaxID of A-Z a-z 0-9 . _ -
-
 func ValidID(s string) bool {
 	if len(s) == 0 || len(s) > MaxID {
 		return false

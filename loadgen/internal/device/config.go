@@ -27,7 +27,7 @@ type Config struct {
 	DialTimeout  time.Duration // dial to welcome
 }
 
-// Default is what the baseline uses.
+// Default is a device that loses nothing and sends no read reports; a scenario states the values of its own.
 func Default() Config {
 	return Config{AckEvery: 4, AckDelay: 2500 * time.Millisecond, ResendAfter: 10 * time.Second, InFlight: 16,
 		ReadingShare: 1, GapWait: 250 * time.Millisecond, BackoffBase: 500 * time.Millisecond,

@@ -5,7 +5,7 @@
 // and never wait for a file or a socket; nothing is queued, so nothing is dropped for want of room. Run, Tick and Finish
 // belong to one owner: Finish after Run has returned.
 //
-// Memory is bounded by the number of shards: a shard holds one histogram a metric (10 of 180 kB), so 8 shards with the
+// Memory is bounded by the number of shards: a shard holds one histogram a metric (12 of 180 kB), so 8 shards with the
 // interval, the total and a spare take 22 MB, however long the run and however many the devices. Codes that counters
 // are kept by (errors, close codes) are at most 64 distinct ones; further ones are counted as "other".
 //

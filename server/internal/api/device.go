@@ -11,7 +11,7 @@ import (
 	"imbench/server/wire"
 )
 
-// deviceState answers for GET /admin/v1/devices/{id}; PROTOCOL.md says what the fields mean.
+// deviceState answers for GET /admin/v1/devices/{id}; README.md says what the fields mean.
 type deviceState struct {
 	Device     string       `json:"device"`
 	User       string       `json:"user"`

@@ -116,7 +116,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 	f.DurationVar(&c.ackDelay, "ack-delay", 0, "time that devices may delay a cumulative acknowledgement, told in welcome; 0 = three quarters of -grace, 3s at most")
 
 	f.IntVar(&c.admission, "admission", 1000, "handshakes a second; 0 = no limit")
-	f.IntVar(&c.acceptRate, "accept-rate", 0, "connections accepted a second, also of those that are then refused; more wait in the system's queue, some thousands of them: from 100, so that they do not wait there for minutes; 0 = twice -admission, but at least 1000")
+	f.IntVar(&c.acceptRate, "accept-rate", 0, "connections accepted a second, also of those that are then refused; more wait in the system's queue, some thousands of them: from 100, so that they do not wait there for minutes; 0 = twice -admission, but at least 1000; with -admission 0 no limit")
 	f.IntVar(&c.perUser, "conns-per-user", 16, "connections of one user; 0 = no limit")
 	f.IntVar(&c.perAddress, "conns-per-address", 0, "connections from one address; 0 = no limit")
 	f.IntVar(&c.requestRate, "request-rate", 200, "requests a second of one connection, and of one user over HTTP; 0 = no limit")
@@ -259,7 +259,7 @@ func (c *config) checkTuning(f *flagSet) {
 		{"queue", c.queue, 4, 1 << 16, "from 4 to 65536"},
 		{"queue-bytes", c.queueBytes, wire.MaxReply, 1 << 30, "from 262144 to 1073741824"},
 		{"hint-above", c.hintAbove, 1, 1 << 30, "1 or more"}, {"open-only-above", c.openOnly, 1, 1 << 30, "1 or more"},
-		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"accept-rate", c.acceptRate, 0, 1 << 21, "0 (twice -admission, but at least 1000) or from 100 to 2097152"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
+		{"admission", c.admission, 0, 1 << 20, "from 0 to 1048576"}, {"accept-rate", c.acceptRate, 0, 1 << 21, "0 (twice -admission, but at least 1000; no limit with -admission 0) or from 100 to 2097152"}, {"conns-per-user", c.perUser, 0, 1 << 20, "from 0 to 1048576"},
 		{"conns-per-address", c.perAddress, 0, 1 << 20, "from 0 to 1048576"}, {"request-rate", c.requestRate, 0, 1 << 20, "from 0 to 1048576"},
 		{"shards", c.shards, 1, 64, "from 1 to 64"}, {"send-workers", c.sendWorkers, 1, 64, "from 1 to 64"},
 		{"ack-workers", c.ackWorkers, 1, 64, "from 1 to 64"},

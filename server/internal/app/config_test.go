@@ -59,7 +59,7 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-inner-conns", "4", "-ack-workers", "3"}, "-inner-conns 4: must be more than -shards times"},
 		{[]string{"-inner-conns", "1"}, "-inner-conns 1: must be from 2 to 1000"},
 		{[]string{"-accept-rate", "10", "-admission", "10"}, "-accept-rate 10: must be 0 or at least 100 a second: "},
-		{[]string{"-accept-rate", "-1"}, "-accept-rate -1: must be 0 (twice -admission"},
+		{[]string{"-accept-rate", "-1"}, "-accept-rate -1: must be 0 (twice -admission, but at least 1000; no limit with -admission 0) or from 100"},
 		{[]string{"-accept-rate", "500"}, "-accept-rate 500: must be at least -admission"},
 		{[]string{"-db", "postgres://u:pw@h:port/x"}, "-db: "},
 		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},

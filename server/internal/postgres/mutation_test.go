@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -123,6 +124,17 @@ func TestMutationsAreCaught(t *testing.T) {
 			return n, err
 		})
 	})
+}
+
+// README says in how many ways.
+func TestReadmeCountsTheMutations(t *testing.T) {
+	text, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("broken in %d ways", len(mutations)+len(races)); !strings.Contains(string(text), want) {
+		t.Errorf("README.md does not say %q", want)
+	}
 }
 
 // catch applies one mutation after the other and prints how much search found what; most bounds it, and what is not found
