@@ -205,16 +205,31 @@ func (o *options) checkAdmin(p Program, tokenFile, with string) error {
 	}
 	o.adminToken = envValue(p.Env, "IM_ADMIN_TOKEN")
 	if tokenFile != "" {
-		raw, err := os.ReadFile(tokenFile)
-		if err != nil {
-			return fmt.Errorf("-admin-token-file: %w", err)
+		var err error
+		if o.adminToken, err = readToken(tokenFile); err != nil {
+			return fmt.Errorf("-admin-token-file %s: %w", tokenFile, err)
 		}
-		o.adminToken = strings.TrimSpace(string(raw))
 	}
 	if o.adminToken == "" {
 		return errors.New("no admin token: set IM_ADMIN_TOKEN or give -admin-token-file")
 	}
 	return nil
+}
+
+// maxToken bounds the file with the admin token, so that a device or a log that is named by mistake does not fill the memory.
+const maxToken = 64 << 10
+
+func readToken(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", errors.Unwrap(err) // the caller says which file
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err == nil && len(raw) > maxToken {
+		err = fmt.Errorf("larger than %d bytes: no such file is right", maxToken)
+	}
+	return strings.TrimSpace(string(raw)), err
 }
 
 func checkURL(flagName, s string) error {

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -313,9 +315,9 @@ func secret(f *flagSet, flagName, file, envValue, envName string) (text, from st
 		return strings.TrimSpace(envValue), envName, true
 	}
 	from = "-" + flagName + " " + file
-	raw, err := os.ReadFile(file)
+	raw, err := readSecret(file)
 	if err != nil {
-		f.badf("%s: cannot be read: %v", from, err)
+		f.badf("%s: %v", from, err)
 		return "", from, false
 	}
 	if text = strings.TrimSpace(string(raw)); text == "" {
@@ -323,6 +325,25 @@ func secret(f *flagSet, flagName, file, envValue, envName string) (text, from st
 		return "", from, false
 	}
 	return text, from, true
+}
+
+// maxSecret bounds a file with a secret, so that a device or a log that is named by mistake does not fill the memory.
+const maxSecret = 64 << 10
+
+func readSecret(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cannot be read: %w", err)
+	case len(raw) > maxSecret:
+		return nil, fmt.Errorf("is larger than %d bytes: no such file is right", maxSecret)
+	}
+	return raw, nil
 }
 
 func (c *config) readTLS(f *flagSet, s *secretFlags) {

@@ -64,6 +64,8 @@ func TestConfigRefuses(t *testing.T) {
 		{[]string{"-db", "postgres://u:pw@h:port/x"}, "-db: "},
 		{[]string{"-gateway-id", "a/b"}, "-gateway-id a/b: must be 1 to 64"},
 		{[]string{"-token-key-file", "/does/not/exist"}, "-token-key-file /does/not/exist: cannot be read"},
+		{[]string{"-token-key-file", "/dev/zero"}, "-token-key-file /dev/zero: is larger than 65536 bytes"},
+		{[]string{"-admin-token-file", "/dev/zero"}, "-admin-token-file /dev/zero: is larger than 65536 bytes"},
 		{[]string{"-tls-cert", "/none", "-tls-key", "/dev/null"}, "-tls-cert /none: cannot be read: open"},
 		{[]string{"-tls-cert", "/dev/null", "-tls-key", "/dev/null"}, "-tls-cert /dev/null, -tls-key /dev/null: tls: failed to find any PEM data"},
 		{[]string{"-tls-cert", "/dev/zero", "-tls-key", "/dev/null"}, "-tls-cert /dev/zero: is larger than"},
