@@ -16,7 +16,7 @@ import (
 // maxFile bounds a scenario file; a larger one is refused before it is parsed.
 const maxFile = 64 << 10
 
-// maxNested bounds the brackets that are open at once. The schema needs four; the parser's time and memory grow with the
+// maxNested bounds the brackets that are open at once, and the list items that one line begins. The schema needs four; the parser's time and memory grow with the
 // square of them, and no signal ends it.
 const maxNested = 64
 
@@ -45,8 +45,8 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 		d.Problems = append(d.Problems, Problem{Where: d.from.name, Message: fmt.Sprintf("larger than %d bytes", maxFile)})
 		return
 	}
-	if line := tooNested(d.lines); line > 0 {
-		d.problem(&token.Position{Line: line, Column: 1}, "more than %d brackets are open at once", maxNested)
+	if line, what := tooNested(d.lines); line > 0 {
+		d.problem(&token.Position{Line: line, Column: 1}, "more than %d %s", maxNested, what)
 		return
 	}
 	tree, err := parser.ParseBytes(bytes.TrimPrefix(src, []byte(byteOrderMark)), 0)
@@ -65,11 +65,15 @@ func (d *decoder) decode(src []byte, s *Scenario) {
 	d.section(tree.Docs[0].Body, reflect.ValueOf(s).Elem(), "")
 }
 
-// tooNested is the line, from 1, on which more brackets are open than maxNested; 0 if there is none. Those of texts and
-// comments count, too: they are closed there, or few.
-func tooNested(lines []string) int {
+// tooNested is the line, from 1, on which more is nested than maxNested, and what it is; 0 if there is none. Brackets of
+// texts and comments count, too: they are closed there, or few. Lists within lists over many lines need no bound: with
+// their indentation the largest file has some hundred.
+func tooNested(lines []string) (line int, what string) {
 	open := 0
 	for i, l := range lines {
+		if begun(l) > maxNested {
+			return i + 1, "lists begin in one line"
+		}
 		for _, c := range []byte(l) {
 			switch c {
 			case '[', '{':
@@ -78,11 +82,22 @@ func tooNested(lines []string) int {
 				open = max(open-1, 0)
 			}
 			if open > maxNested {
-				return i + 1
+				return i + 1, "brackets are open at once"
 			}
 		}
 	}
-	return 0
+	return 0, ""
+}
+
+// begun counts the marks of list items and complex keys with which a line begins: each is within the one before it.
+func begun(l string) (n int) {
+	for {
+		l = strings.TrimLeft(l, " \t")
+		if l == "" || l[0] != '-' && l[0] != '?' || len(l) > 1 && l[1] != ' ' && l[1] != '\t' {
+			return n
+		}
+		n, l = n+1, l[1:]
+	}
 }
 
 // empty says whether a file gives no field at all.

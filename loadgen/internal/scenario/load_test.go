@@ -321,12 +321,24 @@ func TestAByteOrderMarkIsNoPartOfTheFile(t *testing.T) {
 	}
 }
 
-// The parser needs gigabytes for a full file of brackets, and does not end when it is asked to.
+// The parser needs gigabytes for a full file of brackets, and minutes for one of dashes, and does not end when it is asked to.
 func TestNestingIsBounded(t *testing.T) {
-	for _, text := range []string{strings.Repeat("[", 60000), "name: x\nload: " + strings.Repeat("{b: ", 15000)} {
-		_, err := Parse("deep.yaml", []byte(text))
-		if err == nil || !strings.Contains(err.Error(), "more than 64 brackets are open at once") {
-			t.Errorf("%.20s…: %.200v", text, err)
+	for _, c := range []struct{ text, want string }{
+		{strings.Repeat("[", 60000), "deep.yaml:1:1: more than 64 brackets are open at once"},
+		{"name: x\nload: " + strings.Repeat("{b: ", 15000), "deep.yaml:2:1: more than 64 brackets are open at once"},
+		{strings.Repeat("- ", 30000), "deep.yaml:1:1: more than 64 lists begin in one line"},
+		{"name: x\nfaults:\n  " + strings.Repeat("-\t? ", 12000), "deep.yaml:3:1: more than 64 lists begin in one line"},
+	} {
+		_, err := Parse("deep.yaml", []byte(c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.20s…: %.200v, want %s", c.text, err, c.want)
 		}
+	}
+}
+
+// A text of dashes is no list.
+func TestDashesAreText(t *testing.T) {
+	if _, err := Parse("dashes.yaml", []byte("# "+strings.Repeat("- ", 100)+"\n# "+strings.Repeat("-", 100)+"\nname: x\n")); err != nil {
+		t.Error(err)
 	}
 }
