@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -98,12 +99,24 @@ func decodeBody(w http.ResponseWriter, r *http.Request, v any) error {
 	case errors.As(err, &large):
 		return err
 	case err != nil:
-		return badRequest("the request is not the expected JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return badRequest("the request is not the expected JSON: %s", jsonProblem(err))
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return badRequest("the request has something behind its object")
 	}
 	return nil
+}
+
+// jsonProblem says what is wrong with a JSON text, in the words of JSON: of which type a value is and where, and not what
+// Go calls the one that was wanted.
+func jsonProblem(err error) string {
+	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		if wrong.Field == "" {
+			return "it must be an object, and is of type " + wrong.Value
+		}
+		return fmt.Sprintf("%q must not be of type %s", wrong.Field, wrong.Value)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
 // printable bounds what of a client's text is repeated to it.

@@ -193,6 +193,7 @@ func badRequest(format string, args ...any) *apiError {
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var known *apiError
 	var large *http.MaxBytesError
+	var item *postgres.PopulationError
 	switch {
 	case errors.As(err, &known):
 	case errors.As(err, &large):
@@ -201,6 +202,8 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		known = &apiError{http.StatusConflict, "EXISTS", "the namespace, or one of its ids, exists already"}
 	case errors.Is(err, postgres.ErrNoPopulation):
 		known = &apiError{http.StatusNotFound, "NOT_FOUND", "there is no population of this namespace"}
+	case errors.As(err, &item):
+		known = badRequest("%s", item)
 	case errors.Is(err, im.ErrUnavailable):
 		known = &apiError{http.StatusServiceUnavailable, "UNAVAILABLE", "the database is away"}
 	default:

@@ -200,7 +200,10 @@ func TestCreatePopulationRefuses(t *testing.T) {
 		{"lease for ever", `{"namespace":"a","owner":"me","lease_s":1e99}`, "line 1: lease_s must be"},
 		{"two heads", head + head, "line 2: must be"},
 		{"not JSON", head + "{", "line 2: "},
-		{"array", head + "[]", "line 2: "},
+		{"array", head + "[]", "line 2: it must be an object, and is of type array"},
+		{"wrong type", head + `{"user":1}`, `line 2: "user" must not be of type number`},
+		{"a bracket too many", `{"namespace":"ns","owner":"me"} }`, "line 1: has something behind"},
+		{"and a text behind it", head + user[:len(user)-1] + "]garbage", "line 2: has something behind"},
 		{"two objects", head + user[:len(user)-1] + "{}", "line 2: has something behind"},
 		{"unknown field", head + `{"user":"ns-u1","devicse":[]}`, `line 2: unknown field "devicse"`},
 		{"other namespace", head + `{"user":"no-u1","devices":["ns-d1"]}`, `line 2: id "no-u1": must start with "ns-"`},
@@ -254,6 +257,7 @@ func TestStoreErrorsAsStatus(t *testing.T) {
 		code string
 	}{
 		{postgres.ErrPopulationExists, 409, "EXISTS"},
+		{&postgres.PopulationError{ID: "ns-c", Reason: "ns-v is no user"}, 400, "BAD_REQUEST"},
 		{postgres.ErrNoPopulation, 404, "NOT_FOUND"},
 		{im.ErrUnavailable, 503, "UNAVAILABLE"},
 		{errors.New("secret detail"), 500, "INTERNAL"},
@@ -265,6 +269,19 @@ func TestStoreErrorsAsStatus(t *testing.T) {
 			code, body := call(t, h, req[0], req[1], req[2])
 			if code != c.want || !strings.HasPrefix(body, `{"code":"`+c.code+`"`) || strings.Contains(body, "secret") {
 				t.Errorf("%s %s with %v: %d %s", req[0], req[1], c.err, code, body)
+			}
+		}
+	}
+}
+
+// What no namespace can be does not reach the database, which would refuse NUL and broken UTF-8 as a fault of ours.
+func TestNamespacesInPaths(t *testing.T) {
+	h := Admin(newConfig(&fakeStore{err: errors.New("asked")}))
+	for _, ns := range []string{"%00", "%ff", "a%27b", strings.Repeat("n", maxNamespace+1)} {
+		for _, req := range [][2]string{{"DELETE", "/admin/v1/populations/" + ns}, {"GET", "/admin/v1/populations/" + ns + "/log"}} {
+			code, body := call(t, h, req[0], req[1], "")
+			if want := `{"code":"BAD_REQUEST","message":"the namespace in the path must be 1 to 32 of [A-Za-z0-9._-]"}` + "\n"; code != 400 || body != want {
+				t.Errorf("%s %s: %d %s", req[0], req[1], code, body)
 			}
 		}
 	}

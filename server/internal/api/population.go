@@ -129,9 +129,9 @@ func (p *populationReader) decode(text []byte, v *populationLine) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return p.bad("%s", strings.TrimPrefix(err.Error(), "json: "))
+		return p.bad("%s", jsonProblem(err))
 	}
-	if dec.More() {
+	if _, err := dec.Token(); err != io.EOF {
 		return p.bad("has something behind its object")
 	}
 	return nil
@@ -263,23 +263,42 @@ func (s *server) listPopulations(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"populations": list})
 }
 
+// namespace is the one in the path. What cannot be one the database is not asked for.
+func namespace(r *http.Request) (string, error) {
+	ns := r.PathValue("ns")
+	if !wire.ValidID(ns) || len(ns) > maxNamespace {
+		return "", badRequest("the namespace in the path must be 1 to %d of [A-Za-z0-9._-]", maxNamespace)
+	}
+	return ns, nil
+}
+
 func (s *server) removePopulation(w http.ResponseWriter, r *http.Request) {
-	removed, err := s.Store.RemovePopulation(r.Context(), r.PathValue("ns"))
+	ns, err := namespace(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	s.logOf(w).Info("population removed", "namespace", r.PathValue("ns"), "users", removed.Users, "conversations", removed.Conversations)
+	removed, err := s.Store.RemovePopulation(r.Context(), ns)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.logOf(w).Info("population removed", "namespace", ns, "users", removed.Users, "conversations", removed.Conversations)
 	writeJSON(w, http.StatusOK, map[string]any{"removed": removed})
 }
 
 // exportLog streams a namespace's messages. Once the first line is out an error can only be told by what is missing: the
 // last line, which says that the log is complete.
 func (s *server) exportLog(w http.ResponseWriter, r *http.Request) {
+	ns, err := namespace(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
 	out := bufio.NewWriterSize(&patientWriter{w, http.NewResponseController(w)}, 64<<10)
 	var line []byte
 	var events int64
-	err := s.Store.ExportLog(r.Context(), r.PathValue("ns"), func(ev im.Event) error {
+	err = s.Store.ExportLog(r.Context(), ns, func(ev im.Event) error {
 		if events == 0 {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 		}
@@ -293,7 +312,7 @@ func (s *server) exportLog(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		s.logOf(w).Warn("log export broke off", "namespace", r.PathValue("ns"), "events", events, "error", err)
+		s.logOf(w).Warn("log export broke off", "namespace", ns, "events", events, "error", err)
 		panic(http.ErrAbortHandler) // cuts the connection, so that no client takes the part for the whole
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson") // only if nothing is out yet
