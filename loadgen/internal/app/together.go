@@ -27,6 +27,10 @@ var sayMore = map[string]string{
 // never go together: the first has no say in what the second does.
 var never = [][2]string{{"json", "explain"}, {"db", "target"}, {"keep", "population"}, {"owner", "population"}}
 
+// filled are the flags that say what is done, and to whom. An empty one, as of a variable that is not set, is refused: without
+// it something else would be done.
+var filled = []string{"stop", "cleanup", "target", "population", "ab"}
+
 // together refuses flags of the command line that do not belong together. What the environment gives is not looked at.
 func together(fs *flag.FlagSet) error {
 	given := map[string]bool{}
@@ -41,6 +45,11 @@ func together(fs *flag.FlagSet) error {
 			names = append(names, f.Name)
 		}
 	})
+	for _, n := range names {
+		if slices.Contains(filled, n) && fs.Lookup(n).Value.String() == "" {
+			return fmt.Errorf("-%s is empty: give its value, or leave the flag out", n)
+		}
+	}
 	for _, a := range alone {
 		if !given[a.name] {
 			continue

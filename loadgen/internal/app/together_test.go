@@ -22,10 +22,15 @@ func TestFlagsThatDoNotGoTogether(t *testing.T) {
 		{"-scenario smoke -explain -check-idle 1s", "-check-idle says something of -check"},
 		{"-scenario smoke -explain -quiet 1s", "-quiet says something of -prometheus"},
 		{"-scenario smoke -explain -json", "-json does not go with -explain"},
+		{"-stop  -out runs", "-stop is empty: give its value"},
+		{"-cleanup  -admin http://127.0.0.1:1", "-cleanup is empty"},
+		{"-scenario smoke -target  -explain", "-target is empty"},
+		{"-scenario smoke -explain -population ", "-population is empty"},
 		{"-scenario smoke -explain -db postgres://h/d -target http://127.0.0.1:1", "-db does not go with -target"},
 	} {
 		var out, say bytes.Buffer
-		code := Run(t.Context(), Program{Args: strings.Fields(c.args), Env: []string{"IM_ADMIN_TOKEN=t"}, Stdout: &out, Stderr: &say})
+		args := strings.Split(c.args, " ") // two spaces: an empty value
+		code := Run(t.Context(), Program{Args: args, Env: []string{"IM_ADMIN_TOKEN=t"}, Stdout: &out, Stderr: &say})
 		if code != ExitUsage || !strings.Contains(say.String(), c.want) || strings.Count(say.String(), "\n") != 1 || out.Len() > 0 {
 			t.Errorf("%s: exit %d, %q, want %q", c.args, code, say.String(), c.want)
 		}
