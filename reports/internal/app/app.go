@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"imbench/model/capacity"
@@ -58,7 +59,13 @@ func Run(p Program) int {
 	var o options
 	fs := flag.NewFlagSet("reports", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&o.run, "run", "", "run `DIR`ectory (default: runs/latest, or else the newest finished run under runs/)")
+	fs.Func("run", "run `DIR`ectory (default: runs/latest, or else the newest finished run under runs/)", func(dir string) error {
+		if o.run != "" {
+			return errors.New("a page is of one run; loadgen -repeat and -ab compare several")
+		}
+		o.run = dir
+		return nil
+	})
 	fs.StringVar(&o.out, "out", filepath.Join("reports", "out"), "`DIR` for index.html and figures/")
 	fs.BoolVar(&o.modelOnly, "model-only", false, "show the model alone, without a run")
 	fs.BoolVar(&o.version, "version", false, "print the revision")
@@ -125,11 +132,26 @@ func (p Program) report(o options) error {
 	return err
 }
 
+// ofSeries gives the first run in the directory of a series; "" if dir is none.
+func ofSeries(dir string) string {
+	for _, f := range []string{rundir.RepeatFile, rundir.ComparisonFile, rundir.SearchFile} {
+		if _, err := os.Stat(filepath.Join(dir, f)); err == nil {
+			if runs, _ := filepath.Glob(filepath.Join(dir, "*", rundir.ManifestFile)); len(runs) > 0 {
+				return filepath.Dir(runs[0])
+			}
+		}
+	}
+	return ""
+}
+
 // choose opens the run directory that was asked for, or the one that people mean by default. A run that is not finished is
 // refused: it has no verdict, and a page would look as if it had.
 func choose(dir string) (*rundir.Reader, error) {
 	if dir != "" {
 		r, err := rundir.Open(dir)
+		if one := ofSeries(dir); err != nil && one != "" {
+			return nil, fmt.Errorf("%s is a series of runs; give -run one of them, such as %s", dir, one)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -44,6 +44,7 @@ func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ args, want string }{
 		{"-frobnicate", "-frobnicate"}, {"-run", "-run"}, {"runs/x", `unexpected argument "runs/x"`}, {"-model-only -run x", "exclude each other"},
+		{"-run x -run y", "a page is of one run"},
 	} {
 		code, stdout, stderr := run(strings.Fields(c.args)...)
 		if code != ExitUsage || stdout != "" || !oneLine(stderr) || !strings.Contains(stderr, c.want) {
@@ -181,6 +182,19 @@ func TestOutputCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, _, stderr := run("-model-only", "-out", "out"); code != ExitError || !oneLine(stderr) || !strings.Contains(stderr, "out") {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}
+
+// Who gives the directory of a series is told what to give instead.
+func TestSeriesIsNoRun(t *testing.T) {
+	dir := t.TempDir()
+	makeRun(t, filepath.Join(dir, "smoke-1"), time.Now(), rundir.Passed)
+	if err := os.WriteFile(filepath.Join(dir, rundir.RepeatFile), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := run("-run", dir)
+	if code != ExitError || !oneLine(stderr) || !strings.Contains(stderr, "is a series of runs; give -run one of them, such as "+filepath.Join(dir, "smoke-1")) {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }

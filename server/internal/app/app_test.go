@@ -218,6 +218,9 @@ func TestDatabaseAwayAtStart(t *testing.T) {
 }
 
 func TestTokenCommand(t *testing.T) {
+	if code, _, stderr := run(t, testEnv, "token"); code != exitUsage || !strings.Contains(stderr, "server: -user has no value: must be 1 to 64 of") {
+		t.Errorf("%d %q", code, stderr)
+	}
 	code, stdout, stderr := run(t, testEnv, "token", "-user", "u1", "-device", "d1", "-ttl", "90s")
 	if code != exitOK || stderr != "" {
 		t.Fatalf("%d %q", code, stderr)

@@ -33,8 +33,12 @@ func (f *flagSet) badf(format string, args ...any) {
 
 // need notes that a flag's value must be as said unless ok.
 func (f *flagSet) need(ok bool, name, must string) {
-	if !ok {
-		f.badf("-%s %s: must be %s", name, f.Lookup(name).Value, must)
+	switch value := f.Lookup(name).Value.String(); {
+	case ok:
+	case value == "":
+		f.badf("-%s has no value: must be %s", name, must)
+	default:
+		f.badf("-%s %s: must be %s", name, value, must)
 	}
 }
 

@@ -95,7 +95,7 @@ func TestRestoreEpochRefuses(t *testing.T) {
 	}{
 		{[]string{}, exitUsage, "server: -db: the database is missing"},
 		{[]string{"-db", url, "-conv", "a b"}, exitUsage, "server: -conv a b: must be 1 to 64"},
-		{[]string{"-db", url, "-conv", ""}, exitUsage, "server: -conv : must be 1 to 64"},
+		{[]string{"-db", url, "-conv", ""}, exitUsage, "server: -conv has no value: must be 1 to 64"},
 		{[]string{"-db", url, "-conv", "none"}, exitError, `server: there is no conversation "none"`},
 		{[]string{"-db", "postgres://127.0.0.1:1/none?connect_timeout=1"}, exitError, "server: the database cannot be used"},
 	} {
