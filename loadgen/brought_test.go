@@ -178,12 +178,12 @@ func (w *there) command(ttl string) string {
 // users talk in the same groups.
 func TestBrought(t *testing.T) {
 	w := newThere(t)
+	t.Setenv("IM_ADMIN_TOKEN", w.stack.AdminToken) // of which only the run with -admin makes use
 	users := w.bring(0, 40)
-	token := w.stack.AdminToken // of which only the run with -admin makes use
-	r := startWith(t, token, broughtTiny, "-target", strings.Join(w.stack.Targets, ","), "-population", users, "-tokens", w.command("5s"))
+	r := start(t, broughtTiny, "-target", strings.Join(w.stack.Targets, ","), "-population", users, "-tokens", w.command("5s"))
 	thief := newThief(t, w.stack.Targets[0])
 	others := w.bring(40, 60)
-	control := startWith(t, token, strings.NewReplacer("settle: 10s", "settle: 2s", "loss: 0.1", "loss: 0", "active_groups: 4", "active_groups: 3", "measure: 5s", "measure: 1s").Replace(broughtTiny),
+	control := start(t, strings.NewReplacer("settle: 10s", "settle: 2s", "loss: 0.1", "loss: 0", "active_groups: 4", "active_groups: 3", "measure: 5s", "measure: 1s").Replace(broughtTiny),
 		"-target", thief.url, "-admin", w.stack.AdminURLs[0]+","+w.stack.AdminURLs[1], "-population", others, "-tokens", w.command("1h"))
 	r.until("reached 2 gateways") // the load begins
 	for i := range w.pop.Convs {
@@ -239,7 +239,7 @@ func TestBrought(t *testing.T) {
 		t.Errorf("a message was kept from %s in %s: exit %d, ledger %+v\n%v\n%s", device, conv, codeOfControl, s.Ledger, led.Culprits, control.log.String())
 	}
 
-	code, out, log := loadgenWith(t, token, "-check", "-scenario", filepath.Join(filepath.Dir(r.out), "tiny.yaml"), "-target", w.stack.Targets[0], "-population", users, "-tokens", w.command("1h"), "-check-idle", "0s")
+	code, out, log := loadgen(t, "-check", "-scenario", filepath.Join(filepath.Dir(r.out), "tiny.yaml"), "-target", w.stack.Targets[0], "-population", users, "-tokens", w.command("1h"), "-check-idle", "0s")
 	for _, want := range []string{"ok    environment  staging, as the gateways' welcomes tell", "ok    conversations 12 groups, in which ", "ok    scenario     tiny finds enough", "ok    deliveries   ", "note  clean-up     nothing was created, so nothing is removed: "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("-check does not say %q", want)

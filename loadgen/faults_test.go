@@ -13,6 +13,7 @@ import (
 	"imbench/loadgen/internal/app"
 	"imbench/reports/rundir"
 	"imbench/scenarios"
+	"imbench/server/local"
 )
 
 // small makes a shipped scenario fit into a test: a few people for a few seconds, its faults early in the window.
@@ -47,9 +48,6 @@ func TestShippedFaults(t *testing.T) {
 			var args []string
 			for _, s := range append(append([]string(nil), small...), c.set...) {
 				args = append(args, "-set", s)
-			}
-			if name != "database-restart" { // which stops its own
-				args = append(args, "-db", ownDatabase(t))
 			}
 			r := start(t, shipped(t, name), args...)
 			code := r.wait()
@@ -118,12 +116,20 @@ func hasEvent(t *testing.T, dir, text string) bool {
 // Faults excuse nothing: a database that forgets a confirmed message in the middle of one breaks the run.
 func TestFaultsDoNotHideALoss(t *testing.T) {
 	t.Parallel()
-	db := ownDatabase(t)
+	stack, err := local.Start(t.Context(), local.Config{Gateways: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := stack.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}()
 	// The populations' messages of the last second of the load, which only the settle phase follows.
 	forget := strings.Replace(tiny, "phases:", "faults:\n  - {at: 500ms, do: kill-gateway, gateway: 1, restart_after: 500ms}\n  - {at: 600ms, do: cut-devices}\nphases:", 1)
-	r := start(t, forget, "-db", db)
+	r := start(t, forget, "-db", stack.DatabaseURL)
 	r.until(`"phase":"settle"`)
-	conn, err := pgx.Connect(t.Context(), db)
+	conn, err := pgx.Connect(t.Context(), stack.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +152,7 @@ func TestFaultsDoNotHideALoss(t *testing.T) {
 func TestGatewayThatStaysAway(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir() + "/said"
-	r := startOnOwnDatabase(t, strings.Replace(tiny, "phases:", "faults:\n  - {at: 200ms, do: kill-gateway, gateway: 1}\n  - {at: 300ms, do: command, command: 'echo $IMBENCH_RUN $IMBENCH_TARGETS > "+out+"'}\nphases:", 1))
+	r := start(t, strings.Replace(tiny, "phases:", "faults:\n  - {at: 200ms, do: kill-gateway, gateway: 1}\n  - {at: 300ms, do: command, command: 'echo $IMBENCH_RUN $IMBENCH_TARGETS > "+out+"'}\nphases:", 1))
 	code := r.wait()
 	s, _ := r.summary()
 	if code != app.ExitPassed || !s.Ledger.Exported || s.Ledger.Delivered != s.Ledger.Expected {
@@ -184,7 +190,7 @@ func TestCtrlCInAFault(t *testing.T) {
 // A network that delays, drops and throttles loses nothing for good, and its process is watched as the others are.
 func TestNetworkFaults(t *testing.T) {
 	t.Parallel()
-	r := startOnOwnDatabase(t, strings.Replace(tiny, "phases:", `faults:
+	r := start(t, strings.Replace(tiny, "phases:", `faults:
   - {at: 0s, do: delay-network, latency: 40ms, jitter: 20ms, share: 0.5, for: 1500ms}
   - {at: 200ms, do: throttle-network, throughput: 20000, gateway: 1, for: 500ms}
   - {at: 500ms, do: drop-network, gateway: 2, for: 700ms}

@@ -79,10 +79,10 @@ func checkShared(t *testing.T, r *run, code int) {
 	}
 }
 
-// Two processes drive one run, and all that is counted adds up to what one would have counted. It is calibrated, for which both
-// must be ready in time: it has the machine for itself.
+// Two processes drive one run, and all that is counted adds up to what one would have counted.
 func TestWorkers(t *testing.T) {
-	r := startOnOwnDatabase(t, shared, "-workers", "2", "-calibrate", "-set", "load.fetch_rate=20/s", "-set", "load.convs_rate=10/s")
+	t.Parallel()
+	r := start(t, shared, "-workers", "2", "-calibrate", "-set", "load.fetch_rate=20/s", "-set", "load.convs_rate=10/s")
 	r.until(`"phase":"warmup"`)
 	children := workersOf(t, r.cmd.Process.Pid)
 	if len(children) != 2 {
@@ -113,7 +113,7 @@ func TestWorkers(t *testing.T) {
 // who holds them; each heals, and nothing is lost.
 func TestWorkersFaults(t *testing.T) {
 	t.Parallel()
-	r := startOnOwnDatabase(t, strings.Replace(strings.Replace(shared, "measure: 2s", "measure: 3s", 1), "phases:", `faults:
+	r := start(t, strings.Replace(strings.Replace(shared, "measure: 2s", "measure: 3s", 1), "phases:", `faults:
   - {at: 100ms, do: cut-devices, share: 0.5}
   - {at: 200ms, do: kill-gateway, gateway: 1, restart_after: 500ms}
   - {at: 1s, do: delay-network, latency: 20ms, for: 500ms}
@@ -144,7 +144,7 @@ phases:`, 1), "-workers", "2")
 // A worker that dies makes the run invalid, and is named; nothing that it had does count as lost.
 func TestKilledWorker(t *testing.T) {
 	t.Parallel()
-	r := startOnOwnDatabase(t, strings.Replace(shared, "measure: 2s", "measure: 10m", 1), "-workers", "2")
+	r := start(t, strings.Replace(shared, "measure: 2s", "measure: 10m", 1), "-workers", "2")
 	for range 4 { // a second of it has been told
 		r.until(`"phase":"measure"`)
 	}
@@ -204,12 +204,12 @@ func TestFleet(t *testing.T) {
 		}()
 		workers = append(workers, w)
 	}
-	r := startOnOwnDatabase(t, shared, "-workers", "2", "-fleet", url)
+	r := start(t, shared, "-workers", "2", "-fleet", url)
 	checkShared(t, r, r.wait())
 	if _, m := r.summary(); strings.Contains(strings.Join(m.Command, " "), "secret") {
 		t.Errorf("the password stands in the manifest: %q", m.Command)
 	}
-	r = startOnOwnDatabase(t, strings.Replace(shared, "measure: 2s", "measure: 10m", 1), "-workers", "2", "-fleet", url)
+	r = start(t, strings.Replace(shared, "measure: 2s", "measure: 10m", 1), "-workers", "2", "-fleet", url)
 	r.until(`"phase":"measure"`)
 	children := stackProcesses(t, r.cmd.Process.Pid)
 	if err := r.cmd.Process.Kill(); err != nil {

@@ -41,12 +41,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	code := m.Run()
-	if err := stopDatabases(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // tiny is a run of a few seconds through every room.
@@ -74,15 +69,6 @@ type run struct {
 
 func start(t *testing.T, scenario string, args ...string) *run {
 	t.Helper()
-	return startWith(t, os.Getenv(adminToken), scenario, args...)
-}
-
-// adminToken is the variable with which loadgen finds its way into the admin API.
-const adminToken = "IM_ADMIN_TOKEN"
-
-// startWith is start with an admin token.
-func startWith(t *testing.T, token, scenario string, args ...string) *run {
-	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tiny.yaml")
 	if err := os.WriteFile(file, []byte(scenario), 0o644); err != nil {
@@ -90,7 +76,7 @@ func startWith(t *testing.T, token, scenario string, args ...string) *run {
 	}
 	r := &run{t: t, out: filepath.Join(dir, "runs"), line: make(chan string, 1000)}
 	r.cmd = exec.Command(os.Args[0], append([]string{"-scenario", file, "-out", r.out, "-json"}, args...)...)
-	r.cmd.Env = append(os.Environ(), asLoadgen+"=1", adminToken+"="+token)
+	r.cmd.Env = append(os.Environ(), asLoadgen+"=1")
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r.cmd.Stdout = &r.json
 	pipe, err := r.cmd.StderrPipe()
@@ -275,7 +261,6 @@ func TestCtrlCKeepsWhatThereIs(t *testing.T) {
 }
 
 func TestKilledLoadgenLeavesNothing(t *testing.T) {
-	t.Parallel()
 	r := start(t, strings.Replace(tiny, "measure: 2s", "measure: 10m", 1))
 	r.until(`"phase":"measure"`)
 	children := stackProcesses(t, r.cmd.Process.Pid)
@@ -326,14 +311,14 @@ func TestDatabaseGoneInMidRun(t *testing.T) {
 func TestTargetIsNoGateway(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	r := startWith(t, "x", tiny, "-target", other.URL, "-admin", other.URL)
+	t.Setenv("IM_ADMIN_TOKEN", "x")
+	r := start(t, tiny, "-target", other.URL, "-admin", other.URL)
 	if code := r.wait(); code != app.ExitTarget || !strings.Contains(r.log.String(), "is not a gateway's admin listener") {
 		t.Errorf("exit %d, want %d and a sentence:\n%s", code, app.ExitTarget, r.log.String())
 	}
 }
 
 func TestTargetAndWrongToken(t *testing.T) {
-	t.Parallel()
 	stack, err := local.Start(t.Context(), local.Config{Gateways: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -345,21 +330,23 @@ func TestTargetAndWrongToken(t *testing.T) {
 	}()
 	target := []string{"-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0]}
 
-	r := startWith(t, "wrong", tiny, append(target, "-allow-environment", "embedded")...)
+	t.Setenv("IM_ADMIN_TOKEN", "wrong")
+	r := start(t, tiny, append(target, "-allow-environment", "embedded")...)
 	if code := r.wait(); code != app.ExitUsage || !strings.Contains(r.log.String(), "refuses the admin token") {
 		t.Errorf("wrong token: exit %d, want %d\n%s", code, app.ExitUsage, r.log.String())
 	}
-	r = startWith(t, stack.AdminToken, strings.Replace(tiny, "name: tiny", "name: tiny\nallow_environments: [staging]", 1), target...)
+	t.Setenv("IM_ADMIN_TOKEN", stack.AdminToken)
+	r = start(t, strings.Replace(tiny, "name: tiny", "name: tiny\nallow_environments: [staging]", 1), target...)
 	if code := r.wait(); code != app.ExitUsage || !strings.Contains(r.log.String(), "environment not allowed") {
 		t.Errorf("foreign environment: exit %d, want %d\n%s", code, app.ExitUsage, r.log.String())
 	}
 	// A population is created, driven and removed again on a target that stays, for a run and for each of two in pairs.
 	own := strings.NewReplacer("grace: 1s, sweep: 200ms", "grace: 4s, sweep: 1s") // as the target has them
-	r = startWith(t, stack.AdminToken, own.Replace(tiny), target...)
+	r = start(t, own.Replace(tiny), target...)
 	if code := r.wait(); code != app.ExitPassed {
 		t.Errorf("exit %d, want passed\n%s", code, r.log.String())
 	}
-	r = startWith(t, stack.AdminToken, own.Replace(brief), "-ab", "one="+stack.Targets[0]+",two="+stack.Targets[1], "-admin", "one="+stack.AdminURLs[0]+",two="+stack.AdminURLs[1], "-repeat", "2")
+	r = start(t, own.Replace(brief), "-ab", "one="+stack.Targets[0]+",two="+stack.Targets[1], "-admin", "one="+stack.AdminURLs[0]+",two="+stack.AdminURLs[1], "-repeat", "2")
 	if code := r.wait(); code != app.ExitPassed {
 		t.Errorf("exit %d, want passed\n%s", code, r.log.String())
 	}

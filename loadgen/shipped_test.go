@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"math"
 	"os"
 	"slices"
@@ -11,14 +12,14 @@ import (
 	"imbench/loadgen/internal/scenario"
 	"imbench/model/capacity"
 	"imbench/reports/rundir"
+	"imbench/server/local"
 )
 
-// smallCrowd makes the people of a shipped scenario fit into a test; shortly makes it last some two seconds, with queues in
-// which a busy machine finds room for what it is late with: half full, they turn pushes into hints.
+// smallCrowd makes the people of a shipped scenario fit into a test; shortly makes it last some two seconds.
 var (
 	smallCrowd = []string{"population.users=60", "population.two_device_users=30", "population.connected_devices=45",
 		"population.directs_per_user=3", "load.direct_rate=40/s", "load.active_directs=10"}
-	shortly = []string{"server.queue=1024", "phases.warmup=500ms", "phases.measure=1500ms", "phases.tail=300ms", "phases.settle=60s",
+	shortly = []string{"phases.warmup=500ms", "phases.measure=1500ms", "phases.tail=300ms", "phases.settle=60s",
 		"devices.ack_delay=300ms", "server.grace=1s", "server.sweep=200ms"}
 	smallGroups = []string{"population.groups_per_user=2", "population.group_size=10", "load.group_rate=40/s", "load.active_groups=4"}
 )
@@ -30,14 +31,14 @@ var dryRuns = map[string][][]string{
 	"push-vs-hint":     {smallCrowd, shortly, smallGroups, {"delivery.mode=pull", "devices.reading_share=0.4"}},
 	"ack-batching":     {smallCrowd, shortly, smallGroups, {"devices.ack_every=2"}},
 	"group-size":       {smallCrowd, shortly, {"population.groups[0].size=20", "population.groups[0].count=6", "population.groups[0].hint_above=10", "load.active_groups=4"}},
-	"hot-conversation": {smallCrowd, shortly, {"population.group_size=20", "load.group_rate=50/s"}},
+	"hot-conversation": {smallCrowd, shortly, {"population.group_size=20", "load.group_rate=100/s"}},
 	"big-group-burst": {shortly, {"population.users=60", "population.two_device_users=30", "population.connected_devices=45", "population.group_size=60",
-		"load.stages[0].for=500ms", "load.stages[1].for=1s", "server.queue=64"}},
+		"load.stages[0].for=500ms", "load.stages[1].for=1s"}},
 	"soak": {smallCrowd, shortly, {"population.groups_per_user=2", "population.group_size=10", "population.groups[0].size=20", "population.groups[0].count=3",
 		"population.groups[1].size=40", "population.groups[1].count=2", "delivery.hint_above=30", "load.group_rate=80/s", "load.active_groups=4",
 		"load.stages[0].for=1s", "load.stages[1].for=1s", "devices.churn=5/s"}},
 	"read-storm": {smallCrowd, shortly, smallGroups, {"devices.read_debounce=300ms", "load.stages[0].for=1s", "load.stages[1].for=1s"}},
-	"seed-08":    {shortly[5:], {"delivery.mode=pull", "devices.reading_share=0.2"}},
+	"seed-08":    {shortly[4:], {"delivery.mode=pull", "devices.reading_share=0.2"}},
 }
 
 // Every shipped scenario runs through on real gateways, and does what its plan says. Criteria are for machines with
@@ -53,10 +54,22 @@ func TestShippedDryRuns(t *testing.T) {
 			t.Errorf("%s is to be dry-run here, or if it has faults in faults_test.go", name)
 		}
 	}
+	stack, err := local.Start(t.Context(), local.Config{Gateways: 1}) // for its database: each run starts gateways of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stack.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	lanes := make(chan struct{}, 2) // more gateways than these take all of the database's connections
 	for name, sets := range dryRuns {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := []string{"-set", "server.gateways=1"}
+			lanes <- struct{}{}
+			defer func() { <-lanes }()
+			args := []string{"-db", stack.DatabaseURL, "-set", "server.gateways=1"}
 			for _, set := range slices.Concat(sets...) {
 				args = append(args, "-set", set)
 			}
@@ -78,7 +91,7 @@ func TestShippedDryRuns(t *testing.T) {
 // plan has, give or take what a gateway turns into hints when a machine is so busy that its queues fill.
 func dryRun(t *testing.T, yaml string, args ...string) rundir.Summary {
 	t.Helper()
-	r := startOnOwnDatabase(t, yaml, args...)
+	r := start(t, yaml, args...)
 	code := r.wait()
 	s, _ := r.summary()
 	late := s.Verdict == rundir.Invalid && code == app.ExitInvalid && strings.Contains(s.Reasons[0], "started its sends late") // as on a busy machine
@@ -110,7 +123,7 @@ func dryRun(t *testing.T, yaml string, args ...string) rundir.Summary {
 // the summary is whole.
 func TestShortestRun(t *testing.T) {
 	t.Parallel()
-	r := startOnOwnDatabase(t, tiny, "-set", "load.group_rate=1e-6/s", "-set", "load.direct_rate=0", "-set", "phases.warmup=0s", "-set", "phases.measure=200ms", "-set", "phases.tail=0s")
+	r := start(t, tiny, "-set", "load.group_rate=1e-6/s", "-set", "load.direct_rate=0", "-set", "phases.warmup=0s", "-set", "phases.measure=200ms", "-set", "phases.tail=0s")
 	code := r.wait()
 	s, _ := r.summary()
 	if code != app.ExitMissed || s.Verdict != rundir.Missed || len(s.Criteria) != 1 || s.Criteria[0].Result != rundir.NoData || s.Criteria[0].Value != nil {

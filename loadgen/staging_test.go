@@ -33,7 +33,7 @@ import (
 // short is tiny against a target that keeps its own settings.
 var short = strings.NewReplacer("grace: 1s, sweep: 200ms", "grace: 4s, sweep: 1s", "warmup: 1s, measure: 2s", "warmup: 500ms, measure: 1s").Replace(tiny)
 
-// target is a stack that plays the staging cluster.
+// target is a stack that plays the staging cluster; IM_ADMIN_TOKEN is set to its token.
 func target(t *testing.T, args ...string) *local.Stack {
 	t.Helper()
 	stack, err := local.Start(t.Context(), local.Config{Gateways: 2, GatewayArgs: append([]string{"-environment", "staging"}, args...)})
@@ -45,33 +45,27 @@ func target(t *testing.T, args ...string) *local.Stack {
 			t.Error(err)
 		}
 	})
+	t.Setenv("IM_ADMIN_TOKEN", stack.AdminToken)
 	return stack
 }
 
 // loadgen runs the program in this process, for what starts no stack.
 func loadgen(t *testing.T, args ...string) (code int, out, log string) {
 	t.Helper()
-	return loadgenWith(t, os.Getenv(adminToken), args...)
-}
-
-// loadgenWith is loadgen with an admin token.
-func loadgenWith(t *testing.T, token string, args ...string) (code int, out, log string) {
-	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code = app.Run(t.Context(), app.Program{Args: args, Env: append(os.Environ(), adminToken+"="+token), Stdout: &stdout, Stderr: &stderr})
+	code = app.Run(t.Context(), app.Program{Args: args, Env: os.Environ(), Stdout: &stdout, Stderr: &stderr})
 	return code, stdout.String(), stderr.String()
 }
 
 // One stack plays the staging cluster for all of these: none of them may leave anything on it.
 func TestTarget(t *testing.T) {
-	t.Parallel()
 	stack := target(t)
 	t.Run("cleanup after a crash", func(t *testing.T) { cleanupAfterACrash(t, stack) })
 	t.Run("behind TLS", func(t *testing.T) { behindTLS(t, stack) })
 	t.Run("stop and commands", func(t *testing.T) { stopAndCommands(t, stack) })
 	t.Run("abort", func(t *testing.T) { abortRule(t, stack) })
 	t.Run("loss of a gateway", func(t *testing.T) { lossOfAGateway(t, stack) })
-	code, out, log := loadgenWith(t, stack.AdminToken, "-admin", stack.AdminURLs[0], "-cleanup", "list")
+	code, out, log := loadgen(t, "-admin", stack.AdminURLs[0], "-cleanup", "list")
 	if code != app.ExitPassed || out != "no test populations\n" {
 		t.Errorf("left on the target (exit %d):\n%s%s", code, out, log)
 	}
@@ -85,7 +79,7 @@ func cleanupAfterACrash(t *testing.T, stack *local.Stack) {
 	admin := []string{"-admin", stack.AdminURLs[0]}
 	var left []string
 	for range 2 {
-		r := startWith(t, stack.AdminToken, long, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0], "-owner", "me")
+		r := start(t, long, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0], "-owner", "me")
 		r.until(`"phase":"measure"`)
 		if err := r.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
@@ -99,7 +93,7 @@ func cleanupAfterACrash(t *testing.T, stack *local.Stack) {
 	}
 	list := func() string {
 		t.Helper()
-		code, out, log := loadgenWith(t, stack.AdminToken, append(admin, "-cleanup", "list", "-owner", "me")...)
+		code, out, log := loadgen(t, append(admin, "-cleanup", "list", "-owner", "me")...)
 		if code != app.ExitPassed {
 			t.Fatalf("list: exit %d, %s", code, log)
 		}
@@ -119,7 +113,7 @@ func cleanupAfterACrash(t *testing.T, stack *local.Stack) {
 		{left[0], "me", app.ExitPassed, "removed " + left[0] + ": 60 users, 90 devices, 102 conversations, "},
 		{left[0], "me", app.ExitUsage, "has no such population"},
 	} {
-		code, out, log := loadgenWith(t, stack.AdminToken, append(admin, "-cleanup", c.namespace, "-owner", c.owner)...)
+		code, out, log := loadgen(t, append(admin, "-cleanup", c.namespace, "-owner", c.owner)...)
 		if code != c.code || !strings.Contains(out+log, c.say) {
 			t.Errorf("%s of %s: exit %d, want %d and %q:\n%s%s", c.namespace, c.owner, code, c.code, c.say, out, log)
 		}
@@ -127,7 +121,7 @@ func cleanupAfterACrash(t *testing.T, stack *local.Stack) {
 	if out := list(); strings.Contains(out, left[0]) || !strings.Contains(out, left[1]) {
 		t.Errorf("the list after the removal of %s:\n%s", left[0], out)
 	}
-	if code, _, log := loadgenWith(t, stack.AdminToken, append(admin, "-cleanup", left[1], "-owner", "me")...); code != app.ExitPassed {
+	if code, _, log := loadgen(t, append(admin, "-cleanup", left[1], "-owner", "me")...); code != app.ExitPassed {
 		t.Error(log)
 	}
 }
@@ -140,7 +134,7 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 	tlsFlags := []string{"-ca", pki.file("ca.pem"), "-cert", pki.file("client.pem"), "-key", pki.file("client.key"), "-server-name", "gateway.test"}
 	args := []string{"-target", front, "-admin", front, "-header", "X-Load-Test: drill 7"}
 
-	r := startWith(t, stack.AdminToken, short, append(args, tlsFlags...)...)
+	r := start(t, short, append(args, tlsFlags...)...)
 	if code := r.wait(); code != app.ExitPassed {
 		t.Fatalf("exit %d, want passed\n%s", code, r.log.String())
 	}
@@ -154,7 +148,7 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 	if len(s.Processes) == 0 || s.Ledger.Expected == 0 || s.Ledger.Delivered != s.Ledger.Expected || !s.Ledger.Exported {
 		t.Errorf("ledger %+v", s.Ledger)
 	}
-	code, out, log := loadgenWith(t, stack.AdminToken, append(append([]string{"-check", "-scenario", "smoke", "-check-idle", "300ms"}, args...), tlsFlags...)...)
+	code, out, log := loadgen(t, append(append([]string{"-check", "-scenario", "smoke", "-check-idle", "300ms"}, args...), tlsFlags...)...)
 	for _, want := range []string{"ok    environment  staging, gateway g1", "TLS          " + front + ": TLS 1.3, the certificate ends ", "ok    gateways     2 reached by 10 connections to 1 target: g1 (5), g2 (5)",
 		"ok    deliveries   90 of 90, ", "ok    acks         10 of 10", "note  idle         nothing was cut in 300ms", " clock        the database's minus this machine's is between ",
 		" background   ", "ok    clean-up     removed k", "ok    leftovers    clean-up leaves nothing; of earlier runs there are 0", "ok    ports "} {
@@ -179,7 +173,7 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 		} else {
 			flags = append(flags, tlsFlags[2*c.drop+2:]...)
 		}
-		r := startWith(t, stack.AdminToken, short, append(args, flags...)...)
+		r := start(t, short, append(args, flags...)...)
 		if code := r.wait(); code != app.ExitTarget || !strings.Contains(r.log.String(), c.say) {
 			t.Errorf("%s: exit %d, want %d and %q\n%s", name, code, app.ExitTarget, c.say, r.log.String())
 		}
@@ -190,10 +184,10 @@ func behindTLS(t *testing.T, stack *local.Stack) {
 func stopAndCommands(t *testing.T, stack *local.Stack) {
 	said := filepath.Join(t.TempDir(), "said")
 	args := []string{"-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0]}
-	r := startWith(t, stack.AdminToken, long, append(args, "-on-start", "echo begins $IMBENCH_SCENARIO $IMBENCH_NAMESPACE > "+said,
+	r := start(t, long, append(args, "-on-start", "echo begins $IMBENCH_SCENARIO $IMBENCH_NAMESPACE > "+said,
 		"-on-end", "echo $IMBENCH_VERDICT $IMBENCH_EXIT >> "+said+"; test -s $IMBENCH_RUN/summary.json; echo so >&2; exit 3")...)
 	r.until(`"phase":"measure"`)
-	code, out, log := loadgenWith(t, stack.AdminToken, "-stop", filepath.Base(onlyRun(t, r.out)), "-out", r.out)
+	code, out, log := loadgen(t, "-stop", filepath.Base(onlyRun(t, r.out)), "-out", r.out)
 	if code != app.ExitPassed || !strings.Contains(out, "has ended: interrupted") {
 		t.Errorf("-stop: exit %d, %q, %s", code, out, log)
 	}
@@ -211,7 +205,7 @@ func stopAndCommands(t *testing.T, stack *local.Stack) {
 	if !strings.Contains(r.log.String(), "-on-end failed: exit status 3: so") {
 		t.Errorf("the failure of -on-end was not told:\n%s", r.log.String())
 	}
-	r = startWith(t, stack.AdminToken, long, append(args, "-on-start", "echo no silence >&2; false")...)
+	r = start(t, long, append(args, "-on-start", "echo no silence >&2; false")...)
 	if code := r.wait(); code != app.ExitError || !strings.Contains(r.log.String(), "-on-start failed, so no load was made: exit status 1: no silence") {
 		t.Errorf("exit %d, want %d\n%s", code, app.ExitError, r.log.String())
 	}
@@ -220,7 +214,7 @@ func stopAndCommands(t *testing.T, stack *local.Stack) {
 // A target that lets only half through is left alone, and the reason is kept.
 func abortRule(t *testing.T, stack *local.Stack) {
 	rule := "\nabort: [{metric: achieved_rate, min: 80%, for: 2s}]\n"
-	r := startWith(t, stack.AdminToken, long+rule, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0])
+	r := start(t, long+rule, "-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[0])
 	r.until(`"phase":"measure"`)
 	if err := stack.Kill(1, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -237,7 +231,7 @@ func abortRule(t *testing.T, stack *local.Stack) {
 
 // A gateway of several is lost for good, the one that took the population: the run is judged by its criteria, and proven.
 func lossOfAGateway(t *testing.T, stack *local.Stack) {
-	r := startWith(t, stack.AdminToken, strings.Replace(strings.Replace(short, "measure: 1s", "measure: 3s", 1), "settle: 10s", "settle: 60s", 1),
+	r := start(t, strings.Replace(strings.Replace(short, "measure: 1s", "measure: 3s", 1), "settle: 10s", "settle: 60s", 1),
 		"-target", strings.Join(stack.Targets, ","), "-admin", stack.AdminURLs[1]+","+stack.AdminURLs[0])
 	r.until(`"phase":"measure"`)
 	if err := stack.KillGateway(1); err != nil {

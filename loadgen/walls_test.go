@@ -23,7 +23,7 @@ var leaves = map[string][]string{
 
 // startsStack are the files that start the embedded stack: one turns the process into a gateway of it when it is asked
 // to, the other starts it. No other file outside server knows server/local.
-var startsStack = []string{"loadgen/main.go", "loadgen/main_test.go", "loadgen/brought_test.go", "loadgen/database_test.go", "loadgen/staging_test.go", "loadgen/internal/app/environment.go"}
+var startsStack = []string{"loadgen/main.go", "loadgen/main_test.go", "loadgen/brought_test.go", "loadgen/faults_test.go", "loadgen/shipped_test.go", "loadgen/staging_test.go", "loadgen/internal/app/environment.go"}
 
 // breach says which wall between the rooms an import of a file breaks; "" is none. The file is its slashed path from
 // the module's root. Tests of leaves may import what they compare themselves with, as long as it stands behind no other
