@@ -80,7 +80,7 @@ func TestRules(t *testing.T) {
 		}, 15, ""},
 		"at once":      {"  - {metric: generator.late.p99, max: 50ms}", func(s int64, r *Reading) { r.Late99 = time.Duration(s) * 20 * time.Millisecond }, 3, "for 1s"},
 		"deliver":      {"  - {metric: deliver.p99, max: 50ms, for: 2s}", func(s int64, r *Reading) { r.DeliverP99 = time.Duration(s) * 20 * time.Millisecond }, 4, ""},
-		"both bounds":  {"  - {metric: achieved_rate, max: 2, min: 10%}", func(s int64, r *Reading) { r.Done = 10*s + 11*(s/5) }, 5, "achieved_rate > 2 or achieved_rate < 10%"},
+		"both bounds":  {"  - {metric: achieved_rate, max: 1, min: 10%}", func(s int64, r *Reading) { r.Done = 10*s + 11*(s/5) }, 5, "achieved_rate > 1 or achieved_rate < 10%"},
 		"nothing due":  {achieved, func(_ int64, r *Reading) { r.Due, r.Done = 0, 0 }, 0, ""},
 		"no devices":   {connected, func(_ int64, r *Reading) { r.Devices, r.Connected = 0, 0 }, 0, ""},
 		"two of these": {connected + "\n" + achieved, func(_ int64, r *Reading) { r.Done = 0 }, 5, "achieved_rate"},
