@@ -145,7 +145,7 @@ func printScenarios(w io.Writer) error {
 		return err
 	}
 	t := &sheet{width: math.MaxInt} // a line each, for other programs
-	if isTerminal(w) {
+	if _, ok := terminal(w); ok {
 		t.width = textWidth(w)
 	}
 	for _, s := range list {

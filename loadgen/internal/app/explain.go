@@ -14,9 +14,7 @@ import (
 	"imbench/reports/rundir"
 )
 
-const (
-	explainLabel = 12
-)
+const explainLabel = 12 // columns
 
 // explain prints what a scenario would do, what the model predicts of it, and what it needs; nothing is started.
 func explain(w io.Writer, sc *scenario.Scenario, o options) error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
@@ -42,8 +41,8 @@ type status struct {
 
 func newStatus(w io.Writer, env []string, devices int, rate float64) *status {
 	s := &status{w: w, devices: devices, rate: rate}
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := terminal(w)
+	if !ok {
 		return s
 	}
 	if t := envValue(env, "TERM"); t == "dumb" || t == "" {

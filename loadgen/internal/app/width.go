@@ -15,7 +15,7 @@ const (
 
 // textWidth is how wide the lines of what is printed to w may be, in columns.
 func textWidth(w io.Writer) int {
-	if f, ok := w.(*os.File); ok && isTerminal(w) {
+	if f, ok := terminal(w); ok {
 		if columns, _, err := term.GetSize(int(f.Fd())); err == nil && columns > 0 {
 			return min(max(columns, leastColumns), mostColumns)
 		}
@@ -23,7 +23,8 @@ func textWidth(w io.Writer) int {
 	return mostColumns
 }
 
-func isTerminal(w io.Writer) bool {
+// terminal is the terminal behind w, if one is.
+func terminal(w io.Writer) (*os.File, bool) {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return f, ok && term.IsTerminal(int(f.Fd()))
 }

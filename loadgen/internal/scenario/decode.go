@@ -16,8 +16,8 @@ import (
 // maxFile bounds a scenario file; a larger one is refused before it is parsed.
 const maxFile = 64 << 10
 
-// maxNested bounds the brackets that are open at once, and the list items that one line begins. The schema needs four; the parser's time and memory grow with the
-// square of them, and no signal ends it.
+// maxNested bounds the brackets that are open at once, and the list items that one line begins. The schema needs four; the
+// parser's time and memory grow with the square of them, and no signal ends it.
 const maxNested = 64
 
 // byteOrderMark is what some editors put in front of UTF-8.

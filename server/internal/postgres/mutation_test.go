@@ -89,7 +89,6 @@ var races = []mutation{
 			"array_position(held, u.conv) AS at", "(SELECT array_position(held, x.conv_id) FROM conversations x WHERE x.conv_id = u.conv FOR NO KEY UPDATE) AS at"}},
 	{name: "the counters are those from before the lock", function: "im_send_batch",
 		change: []string{"SELECT c.conv_id, c.next_seq, c.msg_count", "SELECT c.conv_id, (SELECT x.next_seq FROM conversations x WHERE x.conv_id = c.conv_id) AS next_seq, c.msg_count"}},
-
 	// The sleep only makes it likely that two of them meet.
 	{name: "a join or leave takes no lock", function: "im_membership",
 		change: []string{"WHERE conv_id = p_conv FOR NO KEY UPDATE", "WHERE conv_id = p_conv",
