@@ -50,7 +50,7 @@ func TestBaselineIsTheDocuments(t *testing.T) {
 	if d := s.Devices; d.AckEvery != 4 || d.AckDelay != 2500*time.Millisecond || d.Loss != 0.03 || d.ReadingShare != 1 {
 		t.Errorf("devices %+v", d)
 	}
-	want := "-grace 4s -sweep 1s -queue 64 -hint-above 200 -open-only-above 1000 -hint-window 200ms -drain 2s -admission 1000 -send-linger 4ms -ack-window 50ms"
+	want := "-grace 4s -sweep 1s -queue 64 -hint-above 200 -open-only-above 1000 -hint-window 200ms -drain 2s -admission 1000 -send-linger 20ms -ack-window 50ms"
 	if got := strings.Join(s.GatewayArgs(), " "); got != want {
 		t.Errorf("gateway arguments\n got %s\nwant %s", got, want)
 	}

@@ -108,7 +108,7 @@ type Server struct {
 	Queue      int           `yaml:"queue" unit:"frames" default:"64" min:"4" max:"65536" doc:"frames queued for a connection"`
 	Grace      time.Duration `yaml:"grace" default:"4s" min:"10ms" max:"10m" doc:"age of an unacknowledged event at which the repair sweep hints"`
 	Sweep      time.Duration `yaml:"sweep" default:"1s" min:"10ms" max:"10m" doc:"period of the repair sweep"`
-	SendLinger time.Duration `yaml:"send_linger" default:"4ms" min:"0s" max:"1s" doc:"longest wait of a send for company in its batch"`
+	SendLinger time.Duration `yaml:"send_linger" default:"20ms" min:"0s" max:"1s" doc:"longest wait of a send for company in its batch; no longer than four times what a commit takes"`
 	AckWindow  time.Duration `yaml:"ack_window" default:"50ms" min:"0s" max:"1s" doc:"acknowledgements are merged this long before they are written"`
 }
 

@@ -125,7 +125,7 @@ func (c *config) define(f *flagSet, s *secretFlags) {
 
 	f.IntVar(&c.shards, "shards", 1, "shards of the database, by a hash of the conversation's id: each has batches of its own")
 	f.IntVar(&c.sendWorkers, "send-workers", 1, "batches of sends under way at once, for each shard")
-	f.DurationVar(&c.sendLinger, "send-linger", 4*time.Millisecond, "time that a batch of sends waits at most for as many as the last one had, if that had company; 0 = none")
+	f.DurationVar(&c.sendLinger, "send-linger", 20*time.Millisecond, "time that a batch of sends waits at most for as many as the last one had, if that had company; no longer than four times what a commit takes; 0 = none")
 	f.IntVar(&c.sendMaxBatch, "send-max-batch", 64, "messages a transaction at most")
 	f.IntVar(&c.ackWorkers, "ack-workers", 1, "writes of acknowledgements under way at once, for each shard; more where one keeps a connection busy")
 	f.DurationVar(&c.ackWindow, "ack-window", 50*time.Millisecond, "time in which acknowledgements are merged into one write; 0 = none")

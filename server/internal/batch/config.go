@@ -21,7 +21,7 @@ type SenderConfig struct {
 	Workers  int           // shared batches of a shard under way at once, conversations hashed to them; default 1
 	MaxBatch int           // messages a transaction; default 64
 	Queue    int           // messages waiting in all, contended ones included; default 8192
-	Linger   time.Duration // wait for company at most, until as many came as the last batch answered; none after a batch of one; default 1ms, negative = none
+	Linger   time.Duration // wait for company at most, and at most lingerFactor commits, until as many came as the last batch answered; none after a batch of one; default 1ms, negative = none
 	Waiters  int           // transactions that may wait for a locked conversation at once; default 2
 	LaneCap  int           // messages waiting for one locked conversation; default 512
 	LaneTTL  time.Duration // how long a message may wait for its locked conversation; default 10s

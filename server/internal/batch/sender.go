@@ -11,6 +11,10 @@ import (
 	"imbench/server/internal/im"
 )
 
+// lingerFactor times what a commit took is how long the next batch waits for company at most: a worker's connection is busy
+// for a fifth of the time, and a send is answered within six times of what the database needs.
+const lingerFactor = 4
+
 // pending is a send on its way.
 type pending struct {
 	req   im.SendReq
@@ -45,16 +49,22 @@ func NewSender(store Store, cfg SenderConfig) *Sender {
 	s := &Sender{store: store, cfg: cfg, spread: newSpread(or(cfg.Shards, 1), or(cfg.Workers, 1))}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.lanes = newLanes(cfg, s.contend)
-	// After a batch of one there is nobody to wait for; after a larger one, waiting makes the next commit cheaper a head.
-	window := func(last int) time.Duration {
-		if last > 1 {
-			return cfg.Linger
-		}
-		return 0
-	}
 	for range s.spread.all() {
+		var took time.Duration // by the last flush, which is on the goroutine that asks window
+		// After a batch of one there is nobody to wait for; after a larger one, waiting makes the next commit cheaper a head. It
+		// is worth the more the longer a commit takes.
+		window := func(last int) time.Duration {
+			if last > 1 {
+				return min(cfg.Linger, lingerFactor*took)
+			}
+			return 0
+		}
 		w := newCollector[*pending](cfg.Queue, cfg.MaxBatch, window, nil)
-		w.flush = func(batch []*pending) { s.flush(batch, w.answering) }
+		w.flush = func(batch []*pending) {
+			began := time.Now()
+			s.flush(batch, w.answering)
+			took = time.Since(began)
+		}
 		s.workers = append(s.workers, w.start())
 	}
 	return s

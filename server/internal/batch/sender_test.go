@@ -93,7 +93,7 @@ func TestSendsShareTheNextCommit(t *testing.T) {
 func TestLingerOnlyInCompany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, o := newFake(), newOutcomes()
-		s := NewSender(f, SenderConfig{Linger: 10 * time.Millisecond})
+		s := NewSender(f, SenderConfig{Linger: 5 * time.Millisecond})
 		alone := func(id string) time.Duration {
 			began := time.Now()
 			o.submit(s, "c", id)
@@ -112,8 +112,8 @@ func TestLingerOnlyInCompany(t *testing.T) {
 		for range 3 {
 			<-o.ch
 		}
-		if d := alone("k6"); d != 12*time.Millisecond {
-			t.Errorf("after a batch of two: %v, want 10 ms of waiting and 2 ms of commit", d)
+		if d := alone("k6"); d != 7*time.Millisecond {
+			t.Errorf("after a batch of two: %v, want 5 ms of waiting and 2 ms of commit", d)
 		}
 		if d := alone("k7"); d != 2*time.Millisecond {
 			t.Errorf("after a wait in vain: %v", d)
@@ -125,11 +125,12 @@ func TestLingerOnlyInCompany(t *testing.T) {
 	})
 }
 
-// TestLingerEndsWhenAllAreBack: callers who send one message after the other wait for no one else.
+// TestLingerEndsWhenAllAreBack: callers who send one message after the other wait for no one else, and for one who stays
+// away four times as long as a commit takes.
 func TestLingerEndsWhenAllAreBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := NewSender(f, SenderConfig{Linger: 10 * time.Millisecond})
+		s := NewSender(f, SenderConfig{Linger: time.Second})
 		began, done := time.Now(), make(chan im.SendResult, 4)
 		submit := func(device string, n int) {
 			s.Submit(im.SendReq{From: im.Principal{User: "u", Device: device}, Conv: "c", CMID: fmt.Sprint(device, n)}, func(r im.SendResult) { done <- r })
@@ -157,7 +158,7 @@ func TestLingerEndsWhenAllAreBack(t *testing.T) {
 		for range cap(done) - 1 {
 			<-done
 		}
-		if took, want := time.Since(began), 10*time.Millisecond+f.delay; took != want {
+		if took, want := time.Since(began), 5*f.delay; took != want {
 			t.Errorf("with one who stays away it took %v, want %v", took, want)
 		}
 		closeIt(t, s)
