@@ -1,10 +1,8 @@
 package app
 
 import (
-	"net/url"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +11,6 @@ import (
 
 	"imbench/loadgen/internal/device"
 	"imbench/loadgen/internal/driver"
-	"imbench/loadgen/internal/fleet"
 	"imbench/loadgen/internal/population"
 	"imbench/loadgen/internal/scenario"
 	"imbench/reports/rundir"
@@ -35,26 +32,6 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 		Model:    modelNumbers(r.scenario),
 	}
 	return m
-}
-
-// withoutPasswords are arguments as they may be kept: URLs without the passwords in them.
-func withoutPasswords(args []string) []string {
-	kept := slices.Clone(args)
-	for i, a := range kept {
-		name, value, both := strings.Cut(a, "=")
-		if !both || !strings.HasPrefix(a, "-") {
-			name, value = "", a
-		}
-		if name == "-tokens" || name == "--tokens" || i > 0 && (args[i-1] == "-tokens" || args[i-1] == "--tokens") {
-			kind, _, _ := strings.Cut(value, ":")
-			kept[i] = strings.TrimPrefix(name+"="+kind+":…", "=") // a command for tokens may hold what is as good as a password
-			continue
-		}
-		if u, err := url.Parse(value); err == nil && u.Host != "" && u.User != nil {
-			kept[i] = strings.TrimPrefix(name+"="+fleet.Redacted(value), "=")
-		}
-	}
-	return kept
 }
 
 // complete adds what only the end of the run tells.

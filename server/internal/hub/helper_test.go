@@ -110,7 +110,11 @@ func (m *memory) Events(_ context.Context, ranges []im.SeqRange) (list []im.Even
 	if m.err != nil {
 		return nil, m.err
 	}
+	asked := int64(0)
 	for _, r := range ranges {
+		if asked += r.To - r.From + 1; asked > im.MaxRangeEvents {
+			return nil, im.ErrTooLarge
+		}
 		for _, ev := range m.convs[r.Conv].events {
 			if ev.Seq >= r.From && ev.Seq <= r.To {
 				list = append(list, ev)

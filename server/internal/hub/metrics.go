@@ -194,7 +194,7 @@ func newCounter(name, help string, get func(*metrics) *atomic.Int64) counter {
 var counters = []counter{
 	newCounter("im_queue_collapses_total", "Queues whose events became hints.", func(m *metrics) *atomic.Int64 { return &m.collapses }),
 	newCounter("im_sweep_untold_total", "Conversations whose latest messages the repair sweep found that this gateway was not told of.", func(m *metrics) *atomic.Int64 { return &m.untold }),
-	newCounter("im_sweep_drops_total", "Conversations that the repair sweep found and had no room to ask about.", func(m *metrics) *atomic.Int64 { return &m.sweepDrops }),
+	newCounter("im_sweep_drops_total", "Conversations that the repair sweep had no room to ask about.", func(m *metrics) *atomic.Int64 { return &m.sweepDrops }),
 	newCounter("im_sweep_hints_total", "Hints sent by the repair sweep.", func(m *metrics) *atomic.Int64 { return &m.sweepHints }),
 	newCounter("im_inbox_drops_total", "Announcements dropped because too many conversations waited.", func(m *metrics) *atomic.Int64 { return &m.inboxDrops }),
 	newCounter("im_read_drops_total", "Read positions that were not told: too many waited, a queue was half full, or the members could not be read.", func(m *metrics) *atomic.Int64 { return &m.readDrops }),

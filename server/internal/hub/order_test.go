@@ -11,6 +11,41 @@ import (
 	"imbench/server/internal/im"
 )
 
+// A round of conversations that each lack much, before and behind what was fanned out, asks for no more than the store
+// gives in one call: it would be refused again and again.
+func TestRoundStaysBelowTheStoresLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		cfg := testConfig()
+		cfg.Shards, cfg.MaxGap = 1, 64
+		h := newHub(t, cfg, m)
+		connect(t, h, "ben", "b1").start()
+		own, last := int64(cfg.MaxGap+1), int64(2*cfg.MaxGap)
+		conv := func(i int) string { return fmt.Sprint("c", i) }
+		for i := range waitingConvs {
+			m.create(conv(i), im.Push, "ana", "ben")
+			for range last - 2 {
+				m.msg(conv(i), "ana", "a1")
+			}
+			h.Committed(m.convs[conv(i)].events[own-1 : own])
+		}
+		synctest.Wait()
+		_, before, _, _ := m.reads()
+		m.fail(errAway)
+		for i := range waitingConvs {
+			h.Announced(head(conv(i), 3, last))
+		}
+		synctest.Wait()
+		m.fail(nil)
+		errs := h.metrics.readErrors.Load()
+		advance(time.Minute)
+		_, rows, _, _ := m.reads()
+		if want := waitingConvs * int(last-3); rows-before != want || want <= im.MaxRangeEvents || h.metrics.readErrors.Load() != errs {
+			t.Errorf("%d events read, want %d; %d reads failed", rows-before, want, h.metrics.readErrors.Load()-errs)
+		}
+	})
+}
+
 // permutations calls f with each order of 0..n-1.
 func permutations(n int, f func(order []int)) {
 	var rec func(order []int)

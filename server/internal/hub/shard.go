@@ -152,6 +152,12 @@ func (s *shard) take() ([]*work, []question) {
 // waitingConvs is what one round of bulk reads covers at most.
 const waitingConvs = 512
 
+// roundConvs keeps a round below what one call of Events may ask for: before and behind what was fanned out of a
+// conversation, each lacks less than MaxGap.
+func (s *shard) roundConvs() int {
+	return max(1, min(waitingConvs, im.MaxRangeEvents/(2*s.hub.cfg.MaxGap)))
+}
+
 func (s *shard) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -179,7 +185,7 @@ func (s *shard) run(ctx context.Context) {
 // process fans out what waited, in rounds; after a failure the rest goes back as well.
 func (s *shard) process(ctx context.Context, list []*work) {
 	for len(list) > 0 && ctx.Err() == nil {
-		n := min(len(list), waitingConvs)
+		n := min(len(list), s.roundConvs())
 		if err := s.round(ctx, list[:n]); err != nil {
 			if ctx.Err() != nil {
 				return // the hub is closing

@@ -266,6 +266,22 @@ func TestSweepKeepsWhatItCouldNotAsk(t *testing.T) {
 	})
 }
 
+// What a full tracker could not note is remembered up to a limit, and counted beyond it.
+func TestUnnotedIsBounded(t *testing.T) {
+	var u unnoted
+	for i := range maxUnnoted {
+		if !u.add(fmt.Sprint("c", i), 1) {
+			t.Fatalf("no room for the conversation %d", i)
+		}
+	}
+	if u.add("one more", 1) || !u.add("c0", 2) {
+		t.Error("beyond the limit there is room, or for a known one there is none")
+	}
+	if !u.take("c1", 1) || !u.add("one more", 1) {
+		t.Error("what was taken leaves no room")
+	}
+}
+
 func TestSweepIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()

@@ -6,11 +6,13 @@ import "sync"
 // is asked to look. c.mu must be held.
 func (c *Conn) tell(conv string, seq int64, epoch int32, lazy bool) {
 	if !c.told.add(conv, seq, epoch, c.hub.now(), lazy) {
-		c.hub.unnoted.add(conv, seq)
+		if !c.hub.unnoted.add(conv, seq) {
+			c.hub.metrics.sweepDrops.Add(1)
+		}
 	}
 }
 
-// maxUnnoted bounds the conversations that are remembered as told without a note; beyond it they are not looked at, and
+// maxUnnoted bounds the conversations that are remembered as told without a note; beyond it they are counted and not looked at, and
 // a device that missed one is mended by its next gap or sync.
 const maxUnnoted = 16_384
 
@@ -20,15 +22,19 @@ type unnoted struct {
 	convs map[string]int64 // the largest such seq
 }
 
-func (u *unnoted) add(conv string, seq int64) {
+// add remembers a conversation; false = there is no room for it.
+func (u *unnoted) add(conv string, seq int64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.convs == nil {
 		u.convs = map[string]int64{}
 	}
-	if old, ok := u.convs[conv]; ok || len(u.convs) < maxUnnoted {
-		u.convs[conv] = max(old, seq)
+	old, ok := u.convs[conv]
+	if !ok && len(u.convs) >= maxUnnoted {
+		return false
 	}
+	u.convs[conv] = max(old, seq)
+	return true
 }
 
 // take says whether the conversation is among them, and forgets it once head is past what was not noted.

@@ -100,10 +100,11 @@ type SyncReq struct {
 	Limit int   // 1..MaxSyncLimit; 0 = DefaultSyncLimit
 }
 
-// Limits of a sync page, in events.
+// Limits in events: of a sync page, and in seqs over all ranges of a call of Events.
 const (
 	DefaultSyncLimit = 100
 	MaxSyncLimit     = 200
+	MaxRangeEvents   = 50_000
 )
 
 // Page is a reply to Sync, or to Before: head, min_seq and events are read in one snapshot. Of Sync with HasMore=false
@@ -205,6 +206,7 @@ type Store interface {
 	Leave(ctx context.Context, by Principal, conv, user string) (int64, error)
 
 	// Events reads committed events by range, in (conv, seq) order, whatever their visibility: for fan-out only.
+	// Errors: ErrTooLarge for more than MaxRangeEvents seqs in all.
 	Events(ctx context.Context, ranges []SeqRange) ([]Event, error)
 	// ConvInfos reads mode and membership periods for fan-out from the seq on that each range names (From).
 	ConvInfos(ctx context.Context, from []SeqRange) ([]ConvInfo, error)

@@ -8,9 +8,6 @@ import (
 	"imbench/server/internal/im"
 )
 
-// MaxRangeEvents bounds what one call of Events may ask for, in seqs over all ranges.
-const MaxRangeEvents = 50_000
-
 const eventsSQL = `
 SELECT c.conv_id, c.epoch, ` + eventColumns + `
 FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS r (conv, lo, hi)
@@ -20,14 +17,14 @@ CROSS JOIN LATERAL (SELECT * FROM events x WHERE x.conv_id = r.conv AND x.seq BE
 ORDER BY c.conv_id, e.seq`
 
 // Events reads committed events by range, whatever their visibility; see im.Store. Seqs that do not exist are left out.
-// Errors: im.ErrTooLarge beyond MaxRangeEvents.
+// Errors: im.ErrTooLarge beyond im.MaxRangeEvents.
 func (s *Store) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, error) {
 	conv, lo, hi := make([]string, len(ranges)), make([]int64, len(ranges)), make([]int64, len(ranges))
 	total := int64(0)
 	for i, r := range ranges {
 		conv[i], lo[i], hi[i] = r.Conv, r.From, r.To
 		if r.To >= r.From {
-			if total += r.To - r.From + 1; total > MaxRangeEvents || total < 0 {
+			if total += r.To - r.From + 1; total > im.MaxRangeEvents || total < 0 {
 				return nil, im.ErrTooLarge
 			}
 		}

@@ -7,9 +7,6 @@ import (
 	"imbench/server/internal/im"
 )
 
-// maxRange bounds what one call of Events may ask for, in seqs.
-const maxRange = 50_000
-
 // Events reads by range, whatever the visibility; see im.Store.
 func (s *Store) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, error) {
 	if err := s.begin(ctx); err != nil {
@@ -19,7 +16,7 @@ func (s *Store) Events(ctx context.Context, ranges []im.SeqRange) ([]im.Event, e
 	asked, total := map[string][]im.SeqRange{}, int64(0)
 	for _, r := range ranges {
 		if n := r.To - r.From + 1; n > 0 {
-			if total += n; total > maxRange {
+			if total += n; total > im.MaxRangeEvents {
 				return nil, im.ErrTooLarge
 			}
 		}
