@@ -39,6 +39,7 @@ type process struct {
 	send  *batch.Sender
 	ack   *batch.Acker
 	read  *batch.Marker
+	sync  *batch.Syncer
 	claim *batch.Claimer
 	gw    *gateway.Gateway
 	lease *lease
@@ -142,6 +143,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Workers: c.ackWorkers, Window: zeroIsNone(c.ackWindow)})
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
 		OnMoved: p.readMoved})
+	p.sync = batch.NewSyncer(p.store, batch.AckerConfig{Shards: c.shards, Workers: syncWorkers(c.dbConns)})
 	p.claim = batch.NewClaimer(store, batch.ClaimerConfig{})
 	p.acts = &actions{views: p.store, store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns),
 		receipts: make(chan struct{}, min(maxReceipts, c.dbConns/2))}
@@ -149,7 +151,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.gw = gateway.New(gateway.Config{ID: c.gatewayID, Environment: c.environment, Origins: c.origins, Heartbeat: c.heartbeat,
 		AckDelay: c.ackDelay, Admission: float64(zeroIsNone(c.admission)), PerUser: zeroIsNone(c.perUser),
 		PerAddress: zeroIsNone(c.perAddress), Requests: float64(zeroIsNone(c.requestRate)), Log: p.log},
-		gateway.Deps{Hub: p.hub, Sender: c.sender(p.send), Acker: c.acker(p.ack), Marker: p.read, Changer: p.acts, Routes: claims{p.claim, p.lease}, Reader: p.store,
+		gateway.Deps{Hub: p.hub, Sender: c.sender(p.send), Acker: c.acker(p.ack), Marker: p.read, Changer: p.acts, Routes: claims{p.claim, p.lease}, Reader: pages{p.store, p.sync},
 			Verify: c.key.Verify, AnnounceRoute: p.bus.AnnounceRoute})
 	leaseCtx, stopLease := context.WithCancel(context.WithoutCancel(ctx))
 	p.stopLease = stopLease
@@ -261,6 +263,7 @@ func (p *process) stop(drain time.Duration) {
 		step("sends", limit, p.send.Close)
 		step("acknowledgements", limit, p.ack.Close)
 		step("read reports", limit, p.read.Close)
+		step("syncs", limit, p.sync.Close)
 		step("routes", limit, p.claim.Close)
 	}
 	if p.bus != nil {

@@ -61,10 +61,11 @@ func (s snapshots) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (s snapshots) batches(m emitter) {
-	send, ack, read, claim := s.p.send.Stats(), s.p.ack.Stats(), s.p.read.Stats(), s.p.claim.Stats()
+	send, ack, read, sync, claim := s.p.send.Stats(), s.p.ack.Stats(), s.p.read.Stats(), s.p.sync.Stats(), s.p.claim.Stats()
 	m.batch("send", send.Counters)
 	m.batch("ack", ack.Counters)
 	m.batch("read", read.Counters)
+	m.batch("sync", sync.Counters)
 	m.batch("claim", claim.Claims)
 	m.batch("release", claim.Releases)
 	m.counter("im_events_committed_total", "Messages committed.", float64(send.Rows))

@@ -17,8 +17,8 @@ type pendingWrite[Q, R any] struct {
 	done func(R)
 }
 
-// bulk is the common part of Acker and Marker: it gathers requests for a short window and writes them in one call, in
-// which the store merges those of one row. Rows are spread over the workers by shard and owner; a worker has one write
+// bulk is the common part of Acker, Marker and Syncer: it gathers requests for a short window and writes them in one call,
+// in which the store merges those of one row. Rows are spread over the workers by shard and owner; a worker has one call
 // under way.
 type bulk[Q, R any] struct {
 	cfg    AckerConfig

@@ -100,6 +100,12 @@ type SyncReq struct {
 	Limit int   // 1..MaxSyncLimit; 0 = DefaultSyncLimit
 }
 
+// SyncResult is the outcome of one request of SyncBatch.
+type SyncResult struct {
+	Page Page
+	Err  error // as of Sync
+}
+
 // Limits in events: of a sync page, and in seqs over all ranges of a call of Events.
 const (
 	DefaultSyncLimit = 100
@@ -195,6 +201,9 @@ type Store interface {
 	AckBatch(ctx context.Context, reqs []AckReq) ([]AckResult, error)
 	// Sync reads a page. Errors: ErrNotMember (also: no such conversation), ErrEpochChanged, ErrBadRequest.
 	Sync(ctx context.Context, r SyncReq) (Page, error)
+	// SyncBatch reads pages for many at once, each as Sync would; the events of equal pages may be shared and are not to be
+	// changed. An error of the call means that nothing is known of any of them.
+	SyncBatch(ctx context.Context, reqs []SyncReq) ([]SyncResult, error)
 	// Convs pages the caller's conversations by id, after the given id; more says whether there is a next page.
 	Convs(ctx context.Context, p Principal, after string, limit int) (list []ConvState, more bool, err error)
 	// Standings is Convs without Read and Unread, for less than half of the cost: what a device needs that comes back.

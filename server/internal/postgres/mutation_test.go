@@ -48,6 +48,8 @@ var mutations = []mutation{
 		change: []string{"AND y.seq <= COALESCE(p.to_seq, c.next_seq - 1)\n        ORDER BY y.seq LIMIT", "ORDER BY y.seq LIMIT"}},
 	{name: "newcomers see what was before", change: []string{"y.seq > GREATEST($3::bigint, c.min_seq - 1, p.from_seq - 1)",
 		"y.seq > GREATEST($3::bigint, c.min_seq - 1)"}},
+	{name: "a batch shows newcomers what was before", change: []string{"p.to_seq IS NULL AND p.from_seq - 1 <= k.after", "p.to_seq IS NULL"}},
+	{name: "a batch shows more to who has left", change: []string{"p.to_seq IS NULL AND p.from_seq - 1 <= k.after", "p.from_seq - 1 <= k.after"}},
 	{name: "scrolling back shows what was before", change: []string{"y.seq >= GREATEST(c.min_seq, p.from_seq)", "y.seq >= c.min_seq"}},
 	{name: "an acknowledgement may lie past the head", change: []string{"WHERE r.seq <= CASE", "WHERE 0 <= CASE"}},
 	{name: "a cursor goes back", change: []string{"OR r.seq > d.delivered_seq", "OR true"}},

@@ -43,6 +43,41 @@ func (w *world) stepSync() error {
 	}
 }
 
+// stepSyncBatch reads pages for a crowd, in which some ask for the same, some joined late or have left, and some ask for what
+// cannot be: each is answered as if it were alone.
+func (w *world) stepSyncBatch() error {
+	conv, after := w.conv(), int64(0)
+	if w.chance("from a place", 2) {
+		after = w.seq(conv)
+	}
+	reqs := make([]im.SyncReq, w.c.Int("requests", 2, 8))
+	for i := range reqs {
+		r := im.SyncReq{Conv: conv, After: after, Limit: 3}
+		if w.chance("another place", 4) {
+			r.Conv = w.conv()
+			r.After = w.seq(r.Conv)
+		}
+		if w.chance("another limit", 4) {
+			r.Limit = pick(w.c, "limit", pageLimits)
+		}
+		r.From = w.who(r.Conv)
+		r.Epoch = w.epoch(r.Conv)
+		reqs[i] = r
+	}
+	got, err := w.store.SyncBatch(w.ctx, reqs)
+	want, wantErr := w.model.SyncBatch(w.ctx, reqs)
+	w.note("sync of %d in a batch, most of %q after %d → %v", len(reqs), short(conv), after, err)
+	if err := same(err, wantErr); err != nil || wantErr != nil {
+		return err
+	}
+	for i := range reqs {
+		if err := w.page(got[i].Page, want[i].Page, got[i].Err, want[i].Err); err != nil {
+			return fmt.Errorf("request %d of the batch, %+v: %w", i, reqs[i], err)
+		}
+	}
+	return nil
+}
+
 func (w *world) stepBefore() error {
 	conv, limit := w.conv(), pick(w.c, "limit", pageLimits)
 	p := w.who(conv)

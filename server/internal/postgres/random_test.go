@@ -132,8 +132,8 @@ var steps = []struct {
 }{
 	{"send", 8, (*world).stepSend}, {"resend", 5, (*world).stepResend}, {"join", 6, (*world).stepJoin},
 	{"leave", 4, (*world).stepLeave}, {"ack", 7, (*world).stepAck}, {"read", 4, (*world).stepRead},
-	{"recall", 6, (*world).stepRecall}, {"sync", 5, (*world).stepSync}, {"before", 2, (*world).stepBefore},
-	{"fetch", 3, (*world).stepFetch}, {"receipts", 2, (*world).stepReceipts}, {"convs", 3, (*world).stepConvs},
+	{"recall", 6, (*world).stepRecall}, {"sync", 5, (*world).stepSync}, {"sync-batch", 4, (*world).stepSyncBatch},
+	{"before", 2, (*world).stepBefore}, {"fetch", 3, (*world).stepFetch}, {"receipts", 2, (*world).stepReceipts}, {"convs", 3, (*world).stepConvs},
 	{"inbox", 3, (*world).stepInbox}, {"direct", 1, (*world).stepDirect}, {"claim", 5, (*world).stepClaim},
 	{"release", 2, (*world).stepRelease}, {"fan-out", 2, (*world).stepFanOut}, {"lagging", 1, (*world).stepLagging},
 	{"age", 2, (*world).stepAge}, {"retain", 5, (*world).stepRetain}, {"epoch", 3, (*world).stepEpoch},

@@ -47,12 +47,17 @@ func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 	case r.Epoch != 0 && r.Epoch != p.Epoch:
 		return im.Page{}, im.ErrEpochChanged
 	}
-	p.NextAfter = max(r.After, p.Head)
+	return cut(p, r.After, limit), nil
+}
+
+// cut makes of a page with one event more than asked for the page that was asked for.
+func cut(p im.Page, after int64, limit int) im.Page {
+	p.NextAfter = max(after, p.Head)
 	if len(p.Events) > limit {
-		p.Events, p.HasMore = p.Events[:limit], true
+		p.Events, p.HasMore = p.Events[:limit:limit], true
 		p.NextAfter = p.Events[limit-1].Seq
 	}
-	return p, nil
+	return p
 }
 
 // page reads head, min_seq, epoch and at most limit events. Errors: im.ErrNotMember (no row), im.ErrUnavailable.

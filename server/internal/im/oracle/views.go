@@ -7,6 +7,15 @@ import (
 	"imbench/server/internal/im"
 )
 
+// SyncBatch reads one page after the other; see im.Store.
+func (s *Store) SyncBatch(ctx context.Context, reqs []im.SyncReq) ([]im.SyncResult, error) {
+	res := make([]im.SyncResult, len(reqs))
+	for i, r := range reqs {
+		res[i].Page, res[i].Err = s.Sync(ctx, r)
+	}
+	return res, nil
+}
+
 // Sync reads what the user may see after a seq; see im.Store.
 func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 	if err := s.begin(ctx); err != nil {
