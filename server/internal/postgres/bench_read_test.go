@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -125,4 +127,59 @@ func BenchmarkReadRatios(b *testing.B) {
 			hideTime(b)
 		})
 	}
+}
+
+// BenchmarkSyncCrowd compares 64 devices that ask at once, each by itself on one of eight connections, with the same in one
+// call: those of one group that was hinted at, and those who ask for different conversations. x-cpu is the database's CPU
+// for a page, x-rate pages a second, both in the sense in which more is better for the call.
+func BenchmarkSyncCrowd(b *testing.B) {
+	s := readers(b)
+	const crowd = 64
+	group := func(i int) im.SyncReq {
+		user := fmt.Sprint("u", i+1)
+		return im.SyncReq{From: im.Principal{User: user, Device: user + "-d1", Install: 1}, Conv: "g1000", After: 1397}
+	}
+	different := func(i int) im.SyncReq {
+		return im.SyncReq{From: im.Principal{User: "u3", Device: "u3-d1", Install: 1}, Conv: fmt.Sprint("i", i+1), After: 17}
+	}
+	for _, c := range []struct {
+		name string
+		req  func(i int) im.SyncReq
+	}{{"one-group", group}, {"all-different", different}} {
+		b.Run(c.name, func(b *testing.B) {
+			alone := closedLoop("alone", crowd, func(ctx context.Context, i int, _ *rand.Rand) error {
+				p, err := s.Sync(ctx, c.req(i))
+				return three(p, err)
+			})
+			together := arm{"together", func(ctx context.Context) (n int64, err error) {
+				for ctx.Err() == nil && err == nil {
+					reqs := make([]im.SyncReq, crowd)
+					for i := range reqs {
+						reqs[i] = c.req(i)
+					}
+					var res []im.SyncResult
+					res, err = s.SyncBatch(context.WithoutCancel(ctx), reqs)
+					for _, r := range res {
+						err = cmp.Or(err, three(r.Page, r.Err))
+					}
+					n += crowd
+				}
+				return n, err
+			}}
+			for range b.N {
+				res := interleave(b, s, alone, together)
+				report(b, "", res["together"])
+				reportRatio(b, "x-cpu", each(res["alone"], cpu), each(res["together"], cpu))
+				reportRatio(b, "x-rate", each(res["together"], rate), each(res["alone"], rate))
+			}
+			hideTime(b)
+		})
+	}
+}
+
+func three(p im.Page, err error) error {
+	if err == nil && len(p.Events) != 3 {
+		err = fmt.Errorf("%d events, want 3", len(p.Events))
+	}
+	return err
 }

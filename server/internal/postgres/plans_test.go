@@ -68,6 +68,12 @@ func plannedCalls() []planned {
 			p, err := e.Sync(ctx, im.SyncReq{From: user, Conv: fill.Hot, After: 20_000, Limit: 100})
 			return rows(err, len(p.Events), 100)
 		}},
+		{"sync-batch", 140, func(ctx context.Context, e *explained) error {
+			late := im.Principal{User: fill.User(2*fill.GroupMembers - 2)} // who is answered alone
+			res, err := e.SyncBatch(ctx, []im.SyncReq{{From: user, Conv: fill.Hot, After: 20_000, Limit: 100}, {From: user, Conv: group, After: 200, Limit: 3},
+				{From: late, Conv: group, After: 200, Limit: 3}})
+			return first(err, res, func(r im.SyncResult) error { return r.Err })
+		}},
 		{"sync-rejoined", 220, func(ctx context.Context, e *explained) error {
 			p, err := e.Sync(ctx, im.SyncReq{From: im.Principal{User: fill.User(2*fill.GroupMembers - 2)}, Conv: group, After: 200, Limit: 100})
 			return rows(err, len(p.Events), 100)

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -54,6 +55,47 @@ func syncBadRequests(e *env) {
 	page, err := e.Sync(e.ctx, im.SyncReq{From: ana, Conv: "c1", Epoch: 1})
 	if e.must(err); len(page.Events) != 2 {
 		e.Fatalf("%d events", len(page.Events))
+	}
+}
+
+// syncBatch: in a batch everyone is answered as if alone, whoever else asks for the same.
+func syncBatch(e *env) {
+	e.setup("g1", []string{"u-ana", "u-ben", "u-cyn"}, 2)
+	e.fill(ana, "g1", 4)
+	_, err := e.Leave(e.ctx, ben, "g1", "u-ben")
+	e.must(err)
+	_, err = e.Join(e.ctx, ana, "g1", "u-cyn")
+	e.must(err)
+	e.fill(ana, "g1", 120)
+	var reqs []im.SyncReq
+	for _, from := range []im.Principal{ana, ben, cyn, ana, {User: "u-nobody", Device: "d"}} {
+		for _, r := range []im.SyncReq{{}, {After: 5}, {After: 7, Limit: 3}, {After: 125}, {After: math.MaxInt64}, {After: 5, Epoch: 1},
+			{After: 5, Epoch: 7}, {Limit: -1}, {After: -1}, {Limit: im.MaxSyncLimit + 1}} {
+			r.From, r.Conv = from, "g1"
+			reqs = append(reqs, r)
+		}
+	}
+	reqs = append(reqs, im.SyncReq{From: ana, Conv: "no-such"})
+	res, err := e.SyncBatch(e.ctx, reqs)
+	e.must(err)
+	if len(res) != len(reqs) {
+		e.Fatalf("%d answers to %d requests", len(res), len(reqs))
+	}
+	pages := 0
+	for i, r := range reqs {
+		page, err := e.Sync(e.ctx, r)
+		if err == nil {
+			pages++
+		}
+		if fmt.Sprint(res[i].Err) != fmt.Sprint(err) || fmt.Sprint(res[i].Page) != fmt.Sprint(page) {
+			e.Errorf("%+v: in the batch %v, %v; alone %v, %v", r, res[i].Page, res[i].Err, page, err)
+		}
+	}
+	if pages < 20 {
+		e.Errorf("%d of %d requests have a page", pages, len(reqs))
+	}
+	if res, err = e.SyncBatch(e.ctx, nil); err != nil || len(res) != 0 {
+		e.Errorf("a batch of none: %v, %v", res, err)
 	}
 }
 

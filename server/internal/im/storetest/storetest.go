@@ -69,6 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 		{"09-reinstall-stale-ack", reinstallStaleAck},
 		{"sync-pages", syncPages},
 		{"sync-bad-requests", syncBadRequests},
+		{"sync-batch", syncBatch},
 		{"07-page-while-writing", pageWhileWriting},
 		{"08-join-no-prior-history", joinNoPriorHistory},
 		{"08-leave-closes-interval", leaveClosesInterval},

@@ -1,0 +1,81 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"imbench/server/internal/im"
+)
+
+// fakePages takes 2 ms for a call and answers with the place in it; a conversation "bad" fails the whole call.
+type fakePages struct {
+	mu    sync.Mutex
+	sizes []int
+}
+
+func (f *fakePages) SyncBatch(ctx context.Context, reqs []im.SyncReq) ([]im.SyncResult, error) {
+	f.mu.Lock()
+	f.sizes = append(f.sizes, len(reqs))
+	f.mu.Unlock()
+	select {
+	case <-time.After(2 * time.Millisecond):
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", im.ErrUnavailable, ctx.Err())
+	}
+	res := make([]im.SyncResult, len(reqs))
+	for i, r := range reqs {
+		if r.Conv == "bad" {
+			return nil, errors.New("a row of its own kind")
+		}
+		res[i].Page.Head = r.After
+	}
+	return res, nil
+}
+
+// One who asks alone waits for nobody; a crowd that comes while a call is under way shares the next ones.
+func TestSyncsShareACallWhenTheyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakePages{}
+		s := NewSyncer(f, AckerConfig{Queue: 200})
+		began := time.Now()
+		var alone time.Duration
+		s.Submit(im.SyncReq{Conv: "c"}, func(im.SyncResult) { alone = time.Since(began) })
+		synctest.Wait()
+		answered := 0
+		for i := range 150 {
+			r := im.SyncReq{Conv: "c", After: int64(i)}
+			if i == 70 {
+				r.Conv = "bad"
+			}
+			s.Submit(r, func(res im.SyncResult) {
+				answered++
+				if i == 70 != errors.Is(res.Err, im.ErrUnavailable) || i != 70 && res.Page.Head != int64(i) {
+					t.Errorf("request %d: %+v", i, res)
+				}
+			})
+		}
+		var refused error
+		for range 60 {
+			s.Submit(im.SyncReq{Conv: "c"}, func(res im.SyncResult) { refused = errors.Join(refused, res.Err) })
+		}
+		pass(time.Second)
+		closeIt(t, s)
+		st := s.Stats()
+		if alone != 2*time.Millisecond || answered != 150 || f.sizes[0] != 1 || f.sizes[1] != 64 || st.Waiting != 0 || st.Failed != 1 {
+			t.Errorf("alone after %v, %d answered, calls of %v, %+v", alone, answered, f.sizes, st)
+		}
+		if !errors.Is(refused, im.ErrUnavailable) || st.Refused != 11 {
+			t.Errorf("%d refused beyond the limit: %v", st.Refused, refused)
+		}
+		var closed error
+		s.Submit(im.SyncReq{Conv: "c"}, func(res im.SyncResult) { closed = res.Err })
+		if !errors.Is(closed, im.ErrUnavailable) {
+			t.Errorf("after the end: %v", closed)
+		}
+	})
+}
