@@ -39,7 +39,7 @@ func cleanup(ctx context.Context, p Program, o options) (int, error) {
 }
 
 func removeOne(ctx context.Context, p Program, a *population.Admin, namespace, owner string) (int, error) {
-	stop := sayElapsed(p.Stderr, "removing the population "+namespace)
+	stop := sayElapsed(p.Stderr, "asking for the removal of the population "+namespace)
 	removed, err := a.RemoveOwned(ctx, namespace, owner)
 	stop()
 	if err != nil {

@@ -125,7 +125,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.metrics.handshakes.WithLabelValues("unauthorised").Inc()
 		g.rejected(w, r, "unauthorised", err)
 		w.Header().Set("WWW-Authenticate", `Bearer realm="im"`)
-		refuse(w, http.StatusUnauthorized, "", "a valid bearer token is needed")
+		refuse(w, http.StatusUnauthorized, codeUnauthorised, "a valid bearer token is needed")
 		return
 	}
 	addr := address(r)
@@ -287,6 +287,8 @@ func address(r *http.Request) string {
 	}
 	return host
 }
+
+const codeUnauthorised wire.Code = "UNAUTHORISED" // as the HTTP endpoints say it
 
 // refuse answers a handshake that never becomes a connection.
 func refuse(w http.ResponseWriter, status int, code wire.Code, message string) {

@@ -140,8 +140,8 @@ func TestHandshakesRefused(t *testing.T) {
 			t.Errorf("%s: %v, %+v", c.name, err, resp)
 			continue
 		}
-		var body struct{ T, Message string }
-		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.T != "error" || body.Message == "" {
+		var body struct{ T, Code, Message string }
+		if json.NewDecoder(resp.Body).Decode(&body) != nil || body.T != "error" || body.Message == "" || (c.want == 401) != (body.Code == "UNAUTHORISED") {
 			t.Errorf("%s: body %+v", c.name, body)
 		}
 	}
