@@ -45,6 +45,7 @@ func small() recipe {
 		Criteria: []rundir.Criterion{
 			{Metric: "send.intended.p99", Op: "<=", Limit: 100, Unit: "ms", Value: ptr(21.5), Result: rundir.Met},
 			{Metric: "deliver.p99", Op: "<=", Limit: 250, Unit: "ms", Value: ptr(260.5), Result: rundir.NotMet},
+			{Metric: "achieved_rate", Op: ">=", Limit: 0.99, Unit: "of offered", Value: ptr(0.9986), Result: rundir.Met},
 			{Metric: "sync.p99", Op: "<=", Limit: 50, Unit: "ms", Result: rundir.NoData}},
 		Ledger: rundir.LedgerSummary{Expected: 32650, Delivered: 32649, Lost: 1, Messages: 6250, Settled: true, Exported: true, Pairs: 75600},
 		Predictions: []rundir.Prediction{

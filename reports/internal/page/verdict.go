@@ -135,9 +135,13 @@ func nominal(v float64) string {
 func (b *builder) criteria() section {
 	t := table{Head: columns("criterion", ">limit", ">value", "unit", "result"), Origin: "Run: summary.json; limits from the scenario."}
 	for _, c := range b.run.Summary.Criteria {
+		of, unit := 1.0, c.Unit
+		if strings.HasPrefix(unit, "of ") { // a share: in per cent, as scenarios write it
+			of, unit = 100, "% "+unit
+		}
 		value := noData
 		if c.Value != nil {
-			value = num(*c.Value)
+			value = num(of * *c.Value)
 		}
 		class := "bad"
 		switch c.Result {
@@ -146,7 +150,7 @@ func (b *builder) criteria() section {
 		case rundir.Unlimited:
 			class = ""
 		}
-		r := cells(c.Metric, comparison(c.Op)+num(c.Limit), value, c.Unit)
+		r := cells(c.Metric, comparison(c.Op)+num(of*c.Limit), value, unit)
 		t.Rows = append(t.Rows, append(r, cell{Text: c.Result, Class: class}))
 	}
 	out := section{ID: "criteria", Title: "Criteria"}
