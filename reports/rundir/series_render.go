@@ -3,6 +3,7 @@ package rundir
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -191,10 +192,10 @@ func verdictCell(x SeriesRun) string {
 
 func named(name, unit string) string { return strings.TrimSpace(name + " " + unit) }
 
-// share writes a share in per cent, and one of ten and more, which is no per cent to read, as a factor.
+// share writes a share in per cent, a large one without decimals.
 func share(v float64) string {
 	if v >= 10 {
-		return fmt.Sprintf("%.3g ×", v)
+		return grouped(int64(math.Round(100*v))) + " %"
 	}
 	return fmt.Sprintf("%.1f %%", 100*v)
 }

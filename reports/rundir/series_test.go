@@ -92,8 +92,8 @@ func TestRenderSeries(t *testing.T) {
 		text string
 		says []string
 	}{
-		{repeat.String(), []string{"MISSED", "interrupted, not counted", "| heal.max", "no data", "12.5 ×", "arrivals of its own"}},
-		{ab.String(), []string{"A = push, B = pull, 4 pairs", "-10.0 %", "+2.11e+04 ×", "+1.500 … +2.500", "worse", "no data", "ABBA"}},
+		{repeat.String(), []string{"MISSED", "interrupted, not counted", "| heal.max", "no data", "1 250 %", "arrivals of its own"}},
+		{ab.String(), []string{"A = push, B = pull, 4 pairs", "-10.0 %", "+2 111 300 %", "+1.500 … +2.500", "worse", "no data", "ABBA"}},
 		{found.String(), []string{"Holds that.", "| 20261130T080620Z |", "full", "machine CPU 99 %", "interrupted", "of it loadgen 0.5"}},
 	} {
 		for _, want := range c.says {

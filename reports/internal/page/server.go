@@ -16,6 +16,7 @@ var batching = []struct {
 	{"sends that met a locked conversation", "1/s", []string{"im_send_contended_total"}, nil},
 	{"acks a write", "acks", []string{`im_batch_size_sum{batcher="ack"}`}, []string{`im_batch_size_count{batcher="ack"}`}},
 	{"time of such a write", "ms", []string{`im_batch_seconds_sum{batcher="ack"}`, `im_batch_busy_seconds_total{batcher="ack"}`}, []string{`im_batch_size_count{batcher="ack"}`}},
+	{"syncs a call", "syncs", []string{`im_batch_size_sum{batcher="sync"}`}, []string{`im_batch_size_count{batcher="sync"}`}},
 	{"announcements a notification", "1", []string{"im_bus_announced_total"}, []string{"im_bus_notifies_total"}},
 	{"reads of the fan-out a message", "reads", []string{"im_fanout_event_reads_total", "im_fanout_member_reads_total"}, []string{"im_events_committed_total"}},
 	{"announced → written to a connection, mean", "ms", []string{"im_fanout_seconds_sum"}, []string{"im_fanout_seconds_count"}},
