@@ -23,7 +23,7 @@ func (c *campaign) compare(ctx context.Context) (int, error) {
 	for i, v := range variants {
 		doc.Variants[i] = rundir.Variant{Name: v.name, Settings: v.set}
 		if v.target != nil {
-			doc.Variants[i].Targets = v.target.targets
+			doc.Variants[i].Targets = redactedEach(v.target.targets)
 		}
 	}
 	pairs := make([]series.Pair, n)

@@ -4,6 +4,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"imbench/loadgen/internal/population"
+	"imbench/loadgen/internal/scenario"
 )
 
 // Passwords are not kept, in whichever argument they are; everything else is.
@@ -22,11 +26,39 @@ func TestWithoutPasswords(t *testing.T) {
 		{"--header=X-Key: pw", "--header=X-Key:…"},
 		{"-tokens=cmd:sign pw", "-tokens=cmd:…"},
 		{"-tokens|cmd:sign -key pw|-repeat|3", "-tokens|cmd:…|-repeat|3"},
+		{"-json|-header|-X-Key: a=pw|-seed|1", "-json|-header|-X-Key:…|-seed|1"}, // a value that looks like a flag
+		{"-on-end|-c 'pw'|-json", "-on-end|…|-json"},
+		{"-tokens|pw", "-tokens|…"},
+		{`-db|host=h password = 'p\' w' user=u`, "-db|host=h password = xxxxx user=u"},
+		{`-db=host=h password=p\ w user=u`, "-db=host=h password=xxxxx user=u"},
+		{"-db=host=h password=p&w user=u", "-db=host=h password=xxxxx user=u"},
 		{"-on-start|curl -H 'Authorization: pw' http://grafana", "-on-start|…"},
 	} {
 		given, want := strings.Split(c.given, "|"), strings.Split(c.want, "|")
 		if got := withoutPasswords(given); !slices.Equal(got, want) {
 			t.Errorf("%q: %q, want %q", given, got, want)
 		}
+	}
+}
+
+// Nor are they in the addresses that a manifest names.
+func TestKeptAddresses(t *testing.T) {
+	sc, err := scenario.Load("smoke")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pop, err := population.Build(sc, sc.Seed, "r00000000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := population.NewPlan(pop, sc, sc.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []string{"http://me:pw@h:1", "http://h:2"}
+	r := &runner{scenario: sc, pop: pop, plan: plan, env: &environment{targets: given}}
+	want := []string{"http://me:xxxxx@h:1", "http://h:2"}
+	if got := r.manifest(time.Time{}).Target.URLs; !slices.Equal(got, want) || given[0] != "http://me:pw@h:1" {
+		t.Errorf("kept %q of %q, want %q", got, given, want)
 	}
 }

@@ -23,7 +23,7 @@ func (r *runner) manifest(now time.Time) rundir.Manifest {
 		Process: &self,
 		RunID:   r.runID, Scenario: r.scenario.Name, Started: now, Seed: r.scenario.Seed, Revision: r.program.Revision, Go: runtime.Version(),
 		Command: append([]string{"loadgen"}, withoutPasswords(r.program.Args)...), Hosts: append([]rundir.Host{thisHost()}, r.shared.hosts()...),
-		Target: rundir.Target{Kind: r.env.kind(), URLs: r.env.targets, Environment: r.env.info.Environment,
+		Target: rundir.Target{Kind: r.env.kind(), URLs: redactedEach(r.env.targets), Environment: r.env.info.Environment,
 			Gateways: len(r.env.targets), Revision: r.env.info.Revision},
 		Postgres: rundir.Postgres{Version: r.env.info.Postgres.Version, Settings: r.env.info.Postgres.Settings},
 		Population: rundir.PopulationDigest{Namespace: r.pop.Namespace, Users: len(r.pop.Users), Devices: len(r.pop.Devices),

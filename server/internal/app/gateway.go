@@ -143,7 +143,7 @@ func (p *process) start(ctx context.Context) (err error) {
 	p.ack = batch.NewAcker(store, batch.AckerConfig{Shards: c.shards, Workers: c.ackWorkers, Window: zeroIsNone(c.ackWindow)})
 	p.read = batch.NewMarker(p.store, batch.MarkerConfig{AckerConfig: batch.AckerConfig{Shards: c.shards, Window: zeroIsNone(c.ackWindow)},
 		OnMoved: p.readMoved})
-	p.sync = batch.NewSyncer(p.store, batch.AckerConfig{Shards: c.shards, Workers: syncWorkers(c.dbConns)})
+	p.sync = batch.NewSyncer(p.store, batch.AckerConfig{Shards: c.shards, Workers: syncWorkers(c.dbConns, c.shards)})
 	p.claim = batch.NewClaimer(store, batch.ClaimerConfig{})
 	p.acts = &actions{views: p.store, store: p.store, send: p.send, read: p.read, hub: p.hub, bus: p.bus, turns: newTurns(c.dbConns/4, maxTurns),
 		receipts: make(chan struct{}, min(maxReceipts, c.dbConns/2))}

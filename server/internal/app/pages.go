@@ -17,13 +17,21 @@ type pages struct {
 // Sync reads a page together with others who wait. The errors are those of the store's Sync; when ctx ends first the
 // outcome is im.ErrUnavailable.
 func (p pages) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
-	res, err := await(ctx, nil, p.sync, r)
+	res, err := await(ctx, nil, within{ctx, p.sync}, r)
 	if err != nil {
 		return im.Page{}, err
 	}
 	return res.Page, res.Err
 }
 
-// syncWorkers is how many calls for pages are under way at once: they leave connections to whatever else devices and
-// administrators ask for.
-func syncWorkers(conns int) int { return max(1, conns/2) }
+// within submits requests that end with a context.
+type within struct {
+	ctx  context.Context
+	sync *batch.Syncer
+}
+
+func (w within) Submit(r im.SyncReq, done func(im.SyncResult)) { w.sync.Submit(w.ctx, r, done) }
+
+// syncWorkers is how many calls for pages of each shard are under way at once: of all shards, half of the connections, and
+// the rest is left to whatever else devices and administrators ask for. A shard has one at least.
+func syncWorkers(conns, shards int) int { return max(1, conns/2/shards) }

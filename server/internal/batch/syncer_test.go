@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,7 +45,7 @@ func TestSyncsShareACallWhenTheyWait(t *testing.T) {
 		s := NewSyncer(f, AckerConfig{Queue: 200})
 		began := time.Now()
 		var alone time.Duration
-		s.Submit(im.SyncReq{Conv: "c"}, func(im.SyncResult) { alone = time.Since(began) })
+		s.Submit(t.Context(), im.SyncReq{Conv: "c"}, func(im.SyncResult) { alone = time.Since(began) })
 		synctest.Wait()
 		answered := 0
 		for i := range 150 {
@@ -52,16 +53,21 @@ func TestSyncsShareACallWhenTheyWait(t *testing.T) {
 			if i == 70 {
 				r.Conv = "bad"
 			}
-			s.Submit(r, func(res im.SyncResult) {
+			s.Submit(t.Context(), r, func(res im.SyncResult) {
 				answered++
 				if i == 70 != errors.Is(res.Err, im.ErrUnavailable) || i != 70 && res.Page.Head != int64(i) {
 					t.Errorf("request %d: %+v", i, res)
 				}
 			})
 		}
-		var refused error
+		var mu sync.Mutex
+		var refused error // told by the worker, or at once
 		for range 60 {
-			s.Submit(im.SyncReq{Conv: "c"}, func(res im.SyncResult) { refused = errors.Join(refused, res.Err) })
+			s.Submit(t.Context(), im.SyncReq{Conv: "c"}, func(res im.SyncResult) {
+				mu.Lock()
+				defer mu.Unlock()
+				refused = errors.Join(refused, res.Err)
+			})
 		}
 		pass(time.Second)
 		closeIt(t, s)
@@ -73,9 +79,42 @@ func TestSyncsShareACallWhenTheyWait(t *testing.T) {
 			t.Errorf("%d refused beyond the limit: %v", st.Refused, refused)
 		}
 		var closed error
-		s.Submit(im.SyncReq{Conv: "c"}, func(res im.SyncResult) { closed = res.Err })
+		s.Submit(t.Context(), im.SyncReq{Conv: "c"}, func(res im.SyncResult) { closed = res.Err })
 		if !errors.Is(closed, im.ErrUnavailable) {
 			t.Errorf("after the end: %v", closed)
+		}
+	})
+}
+
+// Who has gone before the turn came is not read for: the store's time is for those who wait.
+func TestSyncsOfThoseWhoLeftAreNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakePages{}
+		s := NewSyncer(f, AckerConfig{})
+		gone, leave := context.WithCancel(t.Context())
+		s.Submit(t.Context(), im.SyncReq{Conv: "c"}, func(im.SyncResult) {})
+		synctest.Wait()
+		left, answered := 0, 0
+		for i := range 20 {
+			ctx := t.Context()
+			if i%2 == 0 {
+				ctx = gone
+			}
+			s.Submit(ctx, im.SyncReq{Conv: "c", After: int64(i)}, func(res im.SyncResult) {
+				switch {
+				case i%2 == 0 && errors.Is(res.Err, im.ErrUnavailable) && errors.Is(res.Err, context.Canceled):
+					left++
+				case i%2 == 1 && res.Err == nil && res.Page.Head == int64(i):
+					answered++
+				}
+			})
+		}
+		leave()
+		pass(time.Second)
+		s.Submit(gone, im.SyncReq{Conv: "c"}, func(im.SyncResult) { left++ })
+		closeIt(t, s)
+		if left != 11 || answered != 10 || !slices.Equal(f.sizes, []int{1, 10}) {
+			t.Errorf("%d left and %d answered, calls of %v", left, answered, f.sizes)
 		}
 	})
 }
