@@ -136,11 +136,14 @@ func TestLingerEndsWhenAllAreBack(t *testing.T) {
 			s.Submit(im.SendReq{From: im.Principal{User: "u", Device: device}, Conv: "c", CMID: fmt.Sprint(device, n)}, func(r im.SendResult) { done <- r })
 		}
 		submit("first", 0)
-		<-done
+		synctest.Wait() // its commit is under way: the first round waits for it, all together
 		const rounds = 20
 		for n := range rounds {
 			for i := range cap(done) {
 				submit(fmt.Sprint("d", i), n)
+			}
+			if n == 0 {
+				<-done
 			}
 			synctest.Wait()
 			for range cap(done) {
