@@ -12,6 +12,7 @@ import (
 func TestReadersThatGoAway(t *testing.T) {
 	for args, want := range map[string]int{
 		"-list":                    0,
+		"-version":                 0,
 		"-scenario smoke -explain": 0,
 		"-scenario smok":           2,
 	} {

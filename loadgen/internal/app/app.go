@@ -95,6 +95,10 @@ func run(ctx context.Context, p Program) (int, error) {
 	if err != nil {
 		return ExitUsage, &exitError{ExitUsage, err}
 	}
+	if o.version {
+		fmt.Fprintln(p.Stdout, p.Revision)
+		return ExitPassed, nil
+	}
 	if o.list {
 		return ExitPassed, printScenarios(p.Stdout)
 	}

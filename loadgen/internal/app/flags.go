@@ -25,6 +25,7 @@ type options struct {
 	seed       optionalUint
 	out        string
 	list       bool
+	version    bool
 	selfTest   bool
 	explain    bool
 	json       bool
@@ -97,6 +98,7 @@ func (o *options) define(fs *flag.FlagSet, p Program, t *texts) {
 	fs.Var(&o.seed, "seed", "`N`: plans another population and other arrivals (default: the scenario's)")
 	fs.StringVar(&o.out, "out", "runs", "`DIR` under which the run directory is made")
 	fs.BoolVar(&o.list, "list", false, "list the scenarios")
+	fs.BoolVar(&o.version, "version", false, "print the revision")
 	fs.BoolVar(&o.selfTest, "selftest", false, "show that what a gateway does wrong is found: a minute, no scenario")
 	fs.BoolVar(&o.explain, "explain", false, "print what would run, and run nothing")
 	fs.BoolVar(&o.json, "json", false, "print summary.json on stdout and nothing else there")
@@ -138,7 +140,7 @@ func parseFlags(p Program) (options, error) {
 	if err := together(fs); err != nil {
 		return o, err
 	}
-	if o.list || o.selfTest {
+	if o.list || o.version || o.selfTest {
 		return o, nil
 	}
 	o.targets, o.allowEnv = split(t.targets), split(t.allow)

@@ -45,7 +45,7 @@ func TestFirst(t *testing.T) {
 
 // Two commands in one line are refused: what one of them needs has not been checked for the other.
 func TestOneCommandAtATime(t *testing.T) {
-	commands := [][]string{{"-list"}, {"-selftest"}, {"-explain"}, {"-worker", "-fleet", "nats://127.0.0.1:1"}, {"-stop", "run"}, {"-check"}, {"-cleanup", "x"}}
+	commands := [][]string{{"-list"}, {"-version"}, {"-selftest"}, {"-explain"}, {"-worker", "-fleet", "nats://127.0.0.1:1"}, {"-stop", "run"}, {"-check"}, {"-cleanup", "x"}}
 	for i, a := range commands {
 		for _, b := range commands[i+1:] {
 			var out, say strings.Builder

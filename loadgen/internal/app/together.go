@@ -11,6 +11,7 @@ import (
 // nothing there is refused: who gave it expects that it does something.
 var alone = []struct{ name, with string }{
 	{"list", ""},
+	{"version", ""},
 	{"selftest", ""},
 	{"stop", "out scenario target cleanup"}, // standalone says why not the last three
 	{"check", "target admin admin-token-file scenario set allow-environment allow-commands check-idle owner ca cert key server-name header population tokens"},

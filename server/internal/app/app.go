@@ -43,7 +43,12 @@ func Run(ctx context.Context, args, env []string, stdin io.Reader, stdout, stder
 		command, args = args[0], args[1:]
 	}
 	var err error
+	if command == "" && len(args) == 1 && (args[0] == "-version" || args[0] == "--version") {
+		command = "version"
+	}
 	switch command {
+	case "version":
+		fmt.Fprintln(stdout, Revision)
 	case "token":
 		err = runToken(args, vars, stdout)
 	case "migrate":

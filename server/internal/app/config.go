@@ -29,6 +29,7 @@ const usage = `server is one gateway with its store. Any number of them may shar
   server migrate -db … [-partitions 16]          bring the schema up to date, and end
   server restore-epoch -db … [-conv C]           after a restore or a rebuild: no device trusts its old cursors
   server check-config [flags]                    say all that is wrong with flags and files, and end: 0 good, 2 not
+  server -version                                print the revision
 
 Secrets come from files or from the environment, never from flags: IM_TOKEN_KEY, IM_ADMIN_TOKEN.
 

@@ -160,6 +160,14 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"-version", "--version", "version"} {
+		if code, stdout, stderr := run(t, nil, arg); code != exitOK || stdout != Revision+"\n" || stderr != "" {
+			t.Errorf("%s: %d %q %q", arg, code, stdout, stderr)
+		}
+	}
+}
+
 func TestDefaultIDIsValidAndNew(t *testing.T) {
 	a, b := defaultID(), defaultID()
 	if !wire.ValidID(a) || a == b {
