@@ -202,7 +202,8 @@ type Store interface {
 	// Sync reads a page. Errors: ErrNotMember (also: no such conversation), ErrEpochChanged, ErrBadRequest.
 	Sync(ctx context.Context, r SyncReq) (Page, error)
 	// SyncBatch reads pages for many at once, each as Sync would; the events of equal pages may be shared and are not to be
-	// changed. An error of the call means that nothing is known of any of them.
+	// changed, and a page may end before it has all that was asked for (HasMore). An error of the call means that nothing is
+	// known of any of them.
 	SyncBatch(ctx context.Context, reqs []SyncReq) ([]SyncResult, error)
 	// Convs pages the caller's conversations by id, after the given id; more says whether there is a next page.
 	Convs(ctx context.Context, p Principal, after string, limit int) (list []ConvState, more bool, err error)

@@ -188,6 +188,40 @@ func TestRetentionMovesTheStart(t *testing.T) {
 	}
 }
 
+// Pages of a batch end where a reply would: whoever goes on from there gets all, whether he shares his pages or not.
+func TestPagesOfABatchAreBounded(t *testing.T) {
+	t.Parallel()
+	f := withChat(t)
+	f.exec(t, `INSERT INTO events (conv_id, seq, kind, sender_user, client_msg_id, body, msg_no)
+		SELECT 'c', n, 'msg', 'ana', 'k' || n, repeat('x', 8192), n - 2 FROM generate_series(3, 120) n`)
+	f.exec(t, `UPDATE conversations SET next_seq = 121`)
+	f.exec(t, `INSERT INTO users VALUES ('late')`)
+	f.exec(t, `INSERT INTO membership_periods VALUES ('c', 'late', 61)`)
+	after, seen := map[string]int64{}, map[string]int{}
+	for range 20 {
+		reqs := []im.SyncReq{{From: ana, Conv: "c", After: after["ana"], Limit: 200}, {From: im.Principal{User: "late"}, Conv: "c", After: after["late"], Limit: 200}}
+		res, err := f.SyncBatch(t.Context(), reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range res {
+			user := reqs[i].From.User
+			bytes := 0
+			for _, e := range r.Page.Events {
+				bytes += len(e.Body)
+			}
+			if r.Err != nil || bytes >= maxPageBytes+8192 || r.Page.HasMore != (r.Page.NextAfter < 120) {
+				t.Fatalf("%s after %d: %d bytes, more %v, next %d, %v", user, after[user], bytes, r.Page.HasMore, r.Page.NextAfter, r.Err)
+			}
+			after[user] = r.Page.NextAfter
+			seen[user] += len(r.Page.Events)
+		}
+	}
+	if seen["ana"] != 120 || seen["late"] != 60 {
+		t.Errorf("events seen: %v", seen)
+	}
+}
+
 // A page of a log is an index scan that reads no more than the page, whether the log or only the end of it is visible.
 func TestSyncReadsNoMoreThanThePage(t *testing.T) {
 	t.Parallel()

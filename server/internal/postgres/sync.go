@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -41,10 +42,15 @@ func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 	}
 	// One event more than asked for tells whether there is more.
 	p, err := s.page(ctx, syncSQL, r.Conv, r.From.User, r.After, limit+1)
-	switch {
-	case err != nil:
+	if err != nil {
 		return im.Page{}, err
-	case r.Epoch != 0 && r.Epoch != p.Epoch:
+	}
+	return pageFor(&r, p, limit)
+}
+
+// pageFor is what a request gets of the page that was read for it.
+func pageFor(r *im.SyncReq, p im.Page, limit int) (im.Page, error) {
+	if r.Epoch != 0 && r.Epoch != p.Epoch {
 		return im.Page{}, im.ErrEpochChanged
 	}
 	return cut(p, r.After, limit), nil
@@ -55,7 +61,9 @@ func cut(p im.Page, after int64, limit int) im.Page {
 	p.NextAfter = max(after, p.Head)
 	if len(p.Events) > limit {
 		p.Events, p.HasMore = p.Events[:limit:limit], true
-		p.NextAfter = p.Events[limit-1].Seq
+	}
+	if p.HasMore {
+		p.NextAfter = p.Events[len(p.Events)-1].Seq
 	}
 	return p
 }
@@ -66,20 +74,41 @@ func (s *Store) page(ctx context.Context, sql, conv, user string, seq int64, lim
 	if err != nil {
 		return im.Page{}, interpret(err)
 	}
-	var p im.Page
-	var e nullEvent
-	found := false
-	_, err = pgx.ForEachRow(rows, append([]any{&p.Head, &p.MinSeq, &p.Epoch}, e.targets()...), func() error {
-		found = true
-		if e.seq != nil {
-			p.Events = append(p.Events, e.event(conv, p.Epoch))
-		}
-		return nil
-	})
+	p, found, err := readPage(rows, conv, math.MaxInt)
 	if err == nil && !found {
 		return im.Page{}, im.ErrNotMember
 	}
 	return p, interpret(err)
+}
+
+// readPage reads a page's rows, until its bodies hold most bytes; false = there is none.
+func readPage(rows pgx.Rows, conv string, most int) (im.Page, bool, error) {
+	var p bounded
+	var e nullEvent
+	found := false
+	_, err := pgx.ForEachRow(rows, append([]any{&p.Head, &p.MinSeq, &p.Epoch}, e.targets()...), func() error {
+		found = true
+		if e.seq != nil {
+			p.add(e.event(conv, p.Epoch), most)
+		}
+		return nil
+	})
+	return p.Page, found, err
+}
+
+// bounded is a page that takes no more events when its bodies have reached a size: then there is more.
+type bounded struct {
+	im.Page
+	bytes int
+}
+
+func (p *bounded) add(e im.Event, most int) {
+	if p.bytes >= most {
+		p.HasMore = true
+		return
+	}
+	p.bytes += len(e.Body)
+	p.Events = append(p.Events, e)
 }
 
 // keyColumn is the key of an event e as the client sent it, whichever column holds it (see migrations/0012_room.sql), and

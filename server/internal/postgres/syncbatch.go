@@ -1,9 +1,7 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -29,7 +27,8 @@ FROM unnest($4::int[], $5::text[]) WITH ORDINALITY AS r (page, user_id, i)
 JOIN k ON k.i = r.page + 1
 CROSS JOIN LATERAL (SELECT FROM membership_periods p
                     WHERE p.conv_id = k.conv_id AND p.user_id = r.user_id AND p.to_seq IS NULL AND p.from_seq - 1 <= k.after
-                    LIMIT 1) p`
+                    LIMIT 1) p
+ORDER BY 1, 2, 6`
 
 // pageKey is what requests must have in common to be given one page.
 type pageKey struct {
@@ -38,15 +37,15 @@ type pageKey struct {
 	limit int
 }
 
-// SyncBatch reads pages for many; see im.Store. A device that is not due all of its conversation's events (its user joined
-// later, or has left), or may be told nothing, is answered by a statement of its own.
+// maxPageBytes is what the bodies of a page in a batch hold at most, and one body: more is in no reply (wire.MaxReply), and
+// all pages of a batch are held until it is answered.
+const maxPageBytes = 256 << 10
+
+// SyncBatch reads pages for many; see im.Store. Who is not due all of a conversation's events (he joined later, or has
+// left), or may be told nothing, is answered by a statement of his own; those go to the database together. A page ends
+// before it has all that was asked for when its bodies reach maxPageBytes.
 func (s *Store) SyncBatch(ctx context.Context, reqs []im.SyncReq) ([]im.SyncResult, error) {
 	res := make([]im.SyncResult, len(reqs))
-	alone := func(i int) { res[i].Page, res[i].Err = s.Sync(ctx, reqs[i]) }
-	if len(reqs) == 1 {
-		alone(0)
-		return res, nil
-	}
 	var q pageQuery
 	for i := range reqs {
 		r := &reqs[i]
@@ -57,21 +56,38 @@ func (s *Store) SyncBatch(ctx context.Context, reqs []im.SyncReq) ([]im.SyncResu
 		}
 		q.add(i, r, limit)
 	}
-	pages, due, err := s.pages(ctx, &q)
-	if err != nil {
-		return nil, err
+	due := make([]bool, len(q.request))
+	var pages []im.Page
+	if len(q.request) > 1 {
+		var err error
+		if pages, err = s.pages(ctx, &q, due); err != nil {
+			return nil, err
+		}
 	}
+	var alone pgx.Batch
 	for n, i := range q.request {
-		if !due[n] {
-			alone(i)
+		r, limit := &reqs[i], q.limits[q.page[n]]
+		if due[n] {
+			res[i].Page, res[i].Err = pageFor(r, pages[q.page[n]], limit)
 			continue
 		}
-		r, p := &reqs[i], pages[q.page[n]]
-		if r.Epoch != 0 && r.Epoch != p.Epoch {
-			res[i].Err = im.ErrEpochChanged
-			continue
+		alone.Queue(syncSQL, r.Conv, r.From.User, r.After, limit+1).Query(func(rows pgx.Rows) error {
+			p, found, err := readPage(rows, r.Conv, maxPageBytes)
+			switch {
+			case err != nil:
+				return err
+			case !found:
+				res[i].Err = im.ErrNotMember
+			default:
+				res[i].Page, res[i].Err = pageFor(r, p, limit)
+			}
+			return nil
+		})
+	}
+	if alone.Len() > 0 {
+		if err := s.pool.SendBatch(ctx, &alone).Close(); err != nil {
+			return nil, interpret(err)
 		}
-		res[i].Page = cut(p, r.After, q.limits[q.page[n]])
 	}
 	return res, nil
 }
@@ -103,19 +119,16 @@ func (q *pageQuery) add(i int, r *im.SyncReq, limit int) {
 
 // pages gives the page for each key, with one event more than asked for if there is more, and says of each request whether
 // it is due that page.
-func (s *Store) pages(ctx context.Context, q *pageQuery) (pages []im.Page, due []bool, err error) {
-	if len(q.request) == 0 {
-		return nil, nil, nil
-	}
+func (s *Store) pages(ctx context.Context, q *pageQuery, due []bool) ([]im.Page, error) {
 	most := make([]int32, len(q.limits))
 	for i, n := range q.limits {
 		most[i] = int32(n + 1)
 	}
 	rows, err := s.pool.Query(ctx, syncBatchSQL, q.convs, q.after, most, q.page, q.users)
 	if err != nil {
-		return nil, nil, interpret(err)
+		return nil, interpret(err)
 	}
-	pages, due = make([]im.Page, len(q.convs)), make([]bool, len(q.request))
+	made := make([]bounded, len(q.convs))
 	var page, request int64
 	var of im.Page
 	var e nullEvent
@@ -124,15 +137,16 @@ func (s *Store) pages(ctx context.Context, q *pageQuery) (pages []im.Page, due [
 			due[request-1] = true
 			return nil
 		}
-		p := &pages[page]
+		p := &made[page]
 		p.Head, p.MinSeq, p.Epoch = of.Head, of.MinSeq, of.Epoch
 		if e.seq != nil {
-			p.Events = append(p.Events, e.event(q.convs[page], of.Epoch))
+			p.add(e.event(q.convs[page], of.Epoch), maxPageBytes)
 		}
 		return nil
 	})
-	for i := range pages {
-		slices.SortFunc(pages[i].Events, func(a, b im.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	pages := make([]im.Page, len(made))
+	for i := range made {
+		pages[i] = made[i].Page
 	}
-	return pages, due, interpret(err)
+	return pages, interpret(err)
 }
