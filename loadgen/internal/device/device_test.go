@@ -1,11 +1,14 @@
 package device
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"imbench/loadgen/internal/behavior"
+	"imbench/loadgen/internal/clock"
 	"imbench/loadgen/internal/sample"
 	"imbench/server/wire"
 )
@@ -49,6 +52,36 @@ func TestAckPolicy(t *testing.T) {
 				t.Errorf("delivery %+v", d)
 			}
 		}
+	})
+}
+
+// TestMeanwhile: after a frame the goroutine that took it may start other sends, of the same device too.
+func TestMeanwhile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := newWorld(t, 2, "push")
+		var frames, sent atomic.Int64
+		var once sync.Mutex // one at a time, as the pacer's
+		w.meanwhile = func(now clock.Time) {
+			if late := clock.Now().Sub(now); late != 0 {
+				t.Errorf("told of a time %v ago", late)
+			}
+			frames.Add(1)
+			once.Lock()
+			defer once.Unlock()
+			if n := sent.Load(); n < 20 && w.n.Ready.Load() == 2 {
+				sent.Add(1)
+				w.send(int32(n%2), 0)
+			}
+		}
+		w.start()
+		w.post("t-g0")
+		w.wait(10 * time.Second)
+		if sent.Load() != 20 || w.n.Done.Load() != 20 || frames.Load() < 40 { // a reply and a push each
+			t.Errorf("%d sends begun, %d done, %d frames", sent.Load(), w.n.Done.Load(), frames.Load())
+		}
+		w.complete(0, 0)
+		w.complete(1, 0)
+		w.settled()
 	})
 }
 

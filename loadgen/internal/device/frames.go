@@ -12,12 +12,20 @@ import (
 
 // on takes one frame; it runs on the session's reading goroutine.
 func (d *Device) on(f *protocol.Frame) {
+	now := d.took(f)
+	if d.g.meanwhile != nil {
+		d.g.meanwhile(now)
+	}
+}
+
+// took is the device's part of on; it gives the time at which the frame was taken.
+func (d *Device) took(f *protocol.Frame) (now clock.Time) {
 	if until := clock.Time(d.frozen.Load()); until != 0 {
 		d.thaw(until)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now := clock.Now()
+	now = clock.Now()
 	d.heard = now
 	switch f.Kind {
 	case protocol.KindEvent:
@@ -49,6 +57,7 @@ func (d *Device) on(f *protocol.Frame) {
 	default:
 		d.frame(sample.Down, sample.FOther, f.Bytes, now, 0)
 	}
+	return now
 }
 
 // welcomed goes on with sub before convs: what is committed between the two is then either listed or pushed.

@@ -44,6 +44,8 @@ type Group struct {
 	counters *Counters
 	welcome  func(gateway, environment string) // nil = nobody asks
 
+	meanwhile func(now clock.Time) // nil = nothing
+
 	convs   map[string]int32 // conversation id → population index
 	heads   []atomic.Int64   // by conversation: the largest seq that a sent reply told; only Settled looks at it
 	waiting atomic.Int64     // sends that wait inside devices
@@ -74,6 +76,9 @@ type GroupConfig struct {
 	Renew func(ctx context.Context, device int32, refused string) bool
 	// Ahead is how far this machine's clock is ahead of the one that bodies are written in; 0 but for workers on other machines.
 	Ahead time.Duration
+	// Meanwhile, if given, is called after each frame, by the goroutine that took it and without any device's lock. It may call
+	// Send, and must not wait.
+	Meanwhile func(now clock.Time)
 	// Welcomed, if given, is told of each welcome which gateway it came from. It must not wait.
 	Welcomed func(gateway, environment string)
 }
@@ -88,7 +93,7 @@ func NewGroup(c GroupConfig) (*Group, error) {
 		return nil, err
 	}
 	g := &Group{cfg: c.Device, wire: c.Wire, can: can, pop: c.Population, sink: c.Sink, run: c.Run, ahead: c.Ahead, bodySize: c.BodySize,
-		tokens: c.Tokens, renew: c.Renew, counters: c.Counters, welcome: c.Welcomed,
+		tokens: c.Tokens, renew: c.Renew, counters: c.Counters, welcome: c.Welcomed, meanwhile: c.Meanwhile,
 		convs: make(map[string]int32, len(c.Population.Convs)), heads: make([]atomic.Int64, len(c.Population.Convs)),
 		devices: make([]*Device, len(c.Population.Devices))}
 	for i := range g.pop.Convs {

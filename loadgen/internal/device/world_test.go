@@ -74,6 +74,8 @@ type world struct {
 	g    *Group
 	n    Counters
 	plan int64
+
+	meanwhile func(clock.Time)
 }
 
 const run = 7
@@ -123,7 +125,7 @@ func (w *world) openOn(wire protocol.Wire) {
 	w.t.Helper()
 	var err error
 	w.g, err = NewGroup(GroupConfig{Device: w.cfg, Wire: wire, Population: w.pop, Sink: w.sink, Run: run,
-		BodySize: func(int64) int { return 200 }, Tokens: func(int32) string { return "" }, Counters: &w.n})
+		BodySize: func(int64) int { return 200 }, Tokens: func(int32) string { return "" }, Counters: &w.n, Meanwhile: w.meanwhile})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"imbench/loadgen/internal/clock"
@@ -30,6 +31,7 @@ type runner struct {
 	count   *Counters
 	group   *device.Group
 	devices []int32 // to be connected, in order
+	sends   atomic.Pointer[pacer.Pacer]
 	result  Result
 }
 
@@ -58,7 +60,8 @@ func run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	var err error
 	r.group, err = device.NewGroup(device.GroupConfig{Device: cfg.Device, Wire: cfg.Wire, Population: cfg.Population,
-		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Renew: cfg.Renew, Counters: &r.count.device, Ahead: cfg.Ahead, Welcomed: cfg.Welcomed})
+		Sink: cfg.Sink, Run: cfg.RunID, BodySize: cfg.BodySize, Tokens: cfg.Tokens, Renew: cfg.Renew, Counters: &r.count.device,
+		Ahead: cfg.Ahead, Meanwhile: r.help, Welcomed: cfg.Welcomed})
 	if err != nil {
 		return r.result, err
 	}
@@ -106,9 +109,11 @@ func (r *runner) phases(ctx context.Context) error {
 	r.count.due.Store(due)
 	loaded, stopLoad := context.WithCancel(ctx)
 	paced := make(chan struct{})
+	sends := pacer.New(plan(), start, r.arrive)
+	r.sends.Store(sends)
 	go func() {
 		defer close(paced)
-		pacer.Run(loaded, plan(), start, r.cfg.Sleeper, r.arrive)
+		sends.Run(loaded, r.cfg.Sleeper)
 	}()
 	beside := r.beside(loaded, start)
 	defer func() { stopLoad(); due.stop(); <-paced; beside.Wait() }()
@@ -162,7 +167,15 @@ func (r *runner) tell(p Phase, at clock.Time) {
 	}
 }
 
-// arrive starts one send; it runs on the pacer's thread.
+// help starts the sends that are due, if the pacer has not come to it: a batch that the gateway commits wakes hundreds of
+// devices at once, and the pacer's goroutine would have to wait for its turn behind them.
+func (r *runner) help(now clock.Time) {
+	if p := r.sends.Load(); p != nil {
+		p.Help(now)
+	}
+}
+
+// arrive starts one send; one goroutine at a time runs it.
 func (r *runner) arrive(a *population.Arrival, intended clock.Time) {
 	r.count.started(clock.Now().Sub(intended))
 	r.group.Send(a, intended)

@@ -2,6 +2,7 @@ package pacer
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,6 +62,67 @@ func TestRunNeverEarlyNeverSkipped(t *testing.T) {
 				rt.Fatalf("%d of %d arrivals started", n, len(at))
 			}
 		})
+	})
+}
+
+// oversleeper is a Run whose goroutine waits for a processor.
+type oversleeper struct{ Timers }
+
+func (oversleeper) Until(t clock.Time) { Timers{}.Until(t.Add(time.Second)) }
+
+// TestHelp: whoever starts an arrival, Run or those who help it out, all are started once, in order, never early, and as
+// soon as somebody looks; and none after Run has returned.
+func TestHelp(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.Int64Range(0, int64(20*time.Millisecond)), 1, 60).Draw(rt, "steps")
+		every := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(10*time.Millisecond)).Draw(rt, "every"))
+		cut := time.Duration(rapid.Int64Range(0, int64(2*time.Second)).Draw(rt, "cut"))
+		var at []time.Duration
+		var sum time.Duration
+		for _, s := range steps {
+			sum += time.Duration(s)
+			at = append(at, sum)
+		}
+		var wrong string
+		n := 0
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), cut)
+			defer cancel()
+			start := clock.Now()
+			var ended atomic.Bool
+			p := New(&offsets{at: at}, start, func(a *population.Arrival, intended clock.Time) {
+				// A call of Help starts maxHelp at most: a crowd takes several.
+				late, most := clock.Now().Sub(intended), every*time.Duration(2+len(at)/maxHelp)
+				if a.Index != int64(n) || intended != start.Add(at[n]) || late < 0 || late > most || ended.Load() {
+					wrong = fmt.Sprintf("arrival %d is the %dth, %v late; after the end: %v", a.Index, n, late, ended.Load())
+				}
+				n++
+			})
+			var helpers sync.WaitGroup
+			done := make(chan struct{})
+			for range 3 {
+				helpers.Go(func() {
+					tick := time.NewTicker(every)
+					defer tick.Stop()
+					for {
+						select {
+						case <-done:
+							return
+						case <-tick.C:
+							p.Help(clock.Now())
+						}
+					}
+				})
+			}
+			p.Run(ctx, oversleeper{})
+			ended.Store(true)
+			time.Sleep(3 * time.Second) // the helpers go on
+			close(done)
+			helpers.Wait()
+		})
+		if wrong != "" || n != len(at) && cut > sum+2*time.Second {
+			rt.Fatalf("%d of %d arrivals started; %s", n, len(at), wrong)
+		}
 	})
 }
 
