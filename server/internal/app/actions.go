@@ -56,7 +56,7 @@ type actions struct {
 	ending   context.Context // done when whoever waits for a commit is to be answered without it; nil = never
 }
 
-// submitter is a batcher: batch.Sender and batch.Marker.
+// submitter is a batcher: batch.Sender, batch.Marker, and batch.Syncer within a context.
 type submitter[Q, R any] interface {
 	Submit(req Q, done func(R))
 }

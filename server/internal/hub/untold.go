@@ -12,8 +12,8 @@ func (c *Conn) tell(conv string, seq int64, epoch int32, lazy bool) {
 	}
 }
 
-// maxUnnoted bounds the conversations that are remembered as told without a note; beyond it they are counted and not looked at, and
-// a device that missed one is mended by its next gap or sync.
+// maxUnnoted bounds the conversations that are remembered as told without a note; beyond it they are counted and not
+// looked at, and a device that missed one is mended by its next gap or sync.
 const maxUnnoted = 16_384
 
 // unnoted are conversations of which a device was told something that its full tracker does not remember.
