@@ -186,6 +186,26 @@ func TestBacklogIsOffered(t *testing.T) {
 	})
 }
 
+// TestDevicesHelpThePacer: what is due while the pacer sleeps is started when a device takes a frame, as one does that comes
+// back. The pacer alone would start its sends in lumps, one each time it wakes.
+func TestDevicesHelpThePacer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSetup(10)
+		s.cfg.Sleeper = asleep{}
+		s.cfg.Churn = func() population.Arrivals { return population.Evenly(50, 170*time.Millisecond) }
+		if r, err := Run(t.Context(), s.cfg); err != nil || r.Final.Started != 90 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		starts := map[clock.Time]bool{}
+		for _, x := range s.sink.sends {
+			starts[x.Start] = true
+		}
+		if len(starts) < 15 {
+			t.Errorf("90 sends over 9 s began at %d moments", len(starts))
+		}
+	})
+}
+
 // TestInterrupted: a cancelled run ends at once in every phase, keeps what there is, and leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	for after, phase := range map[time.Duration]Phase{

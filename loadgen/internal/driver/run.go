@@ -109,11 +109,11 @@ func (r *runner) phases(ctx context.Context) error {
 	r.count.due.Store(due)
 	loaded, stopLoad := context.WithCancel(ctx)
 	paced := make(chan struct{})
-	sends := pacer.New(plan(), start, r.arrive)
+	sends := pacer.New(loaded, plan(), start, r.arrive)
 	r.sends.Store(sends)
 	go func() {
 		defer close(paced)
-		sends.Run(loaded, r.cfg.Sleeper)
+		sends.Run(r.cfg.Sleeper)
 	}()
 	beside := r.beside(loaded, start)
 	defer func() { stopLoad(); due.stop(); <-paced; beside.Wait() }()

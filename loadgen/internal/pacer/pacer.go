@@ -31,6 +31,7 @@ const never = clock.Time(math.MaxInt64)
 
 // Pacer is one plan under way. Run is its one owner; Help may be called from any goroutine meanwhile.
 type Pacer struct {
+	ctx   context.Context
 	due   atomic.Int64 // clock.Time of the next arrival
 	mu    sync.Mutex   // of whoever starts arrivals
 	plan  population.Arrivals
@@ -39,18 +40,18 @@ type Pacer struct {
 	do    func(a *population.Arrival, intended clock.Time)
 }
 
-// New prepares a plan whose arrivals are due at start + At. do is called by one goroutine at a time. It must not wait for
+// New prepares a plan whose arrivals are due at start + At; none is started after ctx has ended. do is called by one goroutine at a time. It must not wait for
 // the network, or all arrivals are late (and the lateness that do can measure shows it), and it must not call Help.
-func New(plan population.Arrivals, start clock.Time, do func(a *population.Arrival, intended clock.Time)) *Pacer {
-	p := &Pacer{plan: plan, start: start, do: do}
+func New(ctx context.Context, plan population.Arrivals, start clock.Time, do func(a *population.Arrival, intended clock.Time)) *Pacer {
+	p := &Pacer{ctx: ctx, plan: plan, start: start, do: do}
 	p.peek()
 	return p
 }
 
-// Run calls do for each arrival, in order and never early, until the plan or ctx ends. A late one is not skipped: those
+// Run calls do for each arrival, in order and never early, until the plan or the context ends. A late one is not skipped: those
 // behind it follow at once. When it has returned nothing is started any more. A nil sleeper is the best that the platform
 // has.
-func (p *Pacer) Run(ctx context.Context, s Sleeper) {
+func (p *Pacer) Run(s Sleeper) {
 	if s == nil {
 		exact, release := exactSleeper()
 		defer release()
@@ -59,14 +60,11 @@ func (p *Pacer) Run(ctx context.Context, s Sleeper) {
 	defer p.stop()
 	for {
 		due := clock.Time(p.due.Load())
-		if due == never || !waitUntil(ctx, due, s) {
+		if due == never || !waitUntil(p.ctx, due, s) {
 			return
 		}
 		p.mu.Lock()
-		for range maxHelp { // then the context is looked at
-			if !p.one(clock.Now()) {
-				break
-			}
+		for p.one(clock.Now()) {
 		}
 		p.mu.Unlock()
 	}
@@ -87,10 +85,10 @@ func (p *Pacer) Help(now clock.Time) {
 	}
 }
 
-// one starts the next arrival, if it is due at now; mu must be held.
+// one starts the next arrival, if it is due at now and the context has not ended; mu must be held.
 func (p *Pacer) one(now clock.Time) bool {
 	due := clock.Time(p.due.Load())
-	if due > now {
+	if due > now || p.ctx.Err() != nil {
 		return false
 	}
 	a := p.next
@@ -118,7 +116,7 @@ func (p *Pacer) stop() {
 
 // Run is a Pacer that nobody helps.
 func Run(ctx context.Context, plan population.Arrivals, start clock.Time, s Sleeper, do func(a *population.Arrival, intended clock.Time)) {
-	New(plan, start, do).Run(ctx, s)
+	New(ctx, plan, start, do).Run(s)
 }
 
 // waitUntil returns at or after due; false if ctx ended first.

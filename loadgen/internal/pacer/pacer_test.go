@@ -90,10 +90,10 @@ func TestHelp(t *testing.T) {
 			defer cancel()
 			start := clock.Now()
 			var ended atomic.Bool
-			p := New(&offsets{at: at}, start, func(a *population.Arrival, intended clock.Time) {
+			p := New(ctx, &offsets{at: at}, start, func(a *population.Arrival, intended clock.Time) {
 				// A call of Help starts maxHelp at most: a crowd takes several.
 				late, most := clock.Now().Sub(intended), every*time.Duration(2+len(at)/maxHelp)
-				if a.Index != int64(n) || intended != start.Add(at[n]) || late < 0 || late > most || ended.Load() {
+				if a.Index != int64(n) || intended != start.Add(at[n]) || late < 0 || late > most || ctx.Err() != nil || ended.Load() {
 					wrong = fmt.Sprintf("arrival %d is the %dth, %v late; after the end: %v", a.Index, n, late, ended.Load())
 				}
 				n++
@@ -114,7 +114,7 @@ func TestHelp(t *testing.T) {
 					}
 				})
 			}
-			p.Run(ctx, oversleeper{})
+			p.Run(oversleeper{})
 			ended.Store(true)
 			time.Sleep(3 * time.Second) // the helpers go on
 			close(done)

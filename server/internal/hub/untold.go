@@ -5,10 +5,8 @@ import "sync"
 // tell notes what the device was told, for the sweep's level in memory; where that has no room, the sweep's other level
 // is asked to look. c.mu must be held.
 func (c *Conn) tell(conv string, seq int64, epoch int32, lazy bool) {
-	if !c.told.add(conv, seq, epoch, c.hub.now(), lazy) {
-		if !c.hub.unnoted.add(conv, seq) {
-			c.hub.metrics.sweepDrops.Add(1)
-		}
+	if !c.told.add(conv, seq, epoch, c.hub.now(), lazy) && !c.hub.unnoted.add(conv, seq) {
+		c.hub.metrics.sweepDrops.Add(1)
 	}
 }
 

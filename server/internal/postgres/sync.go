@@ -48,24 +48,19 @@ func (s *Store) Sync(ctx context.Context, r im.SyncReq) (im.Page, error) {
 	return pageFor(&r, p, limit)
 }
 
-// pageFor is what a request gets of the page that was read for it.
+// pageFor is what a request gets of the page that was read for it, which has one event more than asked for if there is more.
 func pageFor(r *im.SyncReq, p im.Page, limit int) (im.Page, error) {
 	if r.Epoch != 0 && r.Epoch != p.Epoch {
 		return im.Page{}, im.ErrEpochChanged
 	}
-	return cut(p, r.After, limit), nil
-}
-
-// cut makes of a page with one event more than asked for the page that was asked for.
-func cut(p im.Page, after int64, limit int) im.Page {
-	p.NextAfter = max(after, p.Head)
+	p.NextAfter = max(r.After, p.Head)
 	if len(p.Events) > limit {
 		p.Events, p.HasMore = p.Events[:limit:limit], true
 	}
 	if p.HasMore {
 		p.NextAfter = p.Events[len(p.Events)-1].Seq
 	}
-	return p
+	return p, nil
 }
 
 // page reads head, min_seq, epoch and at most limit events. Errors: im.ErrNotMember (no row), im.ErrUnavailable.
