@@ -25,14 +25,18 @@ build: ## build the four commands into bin/
 PLAIN = /(model|reports|scenarios|server/dashboard|server/local|server/internal/(checks|evidence|im|pgembed|postgres))(/|$$)|/loadgen$$
 PLAIN := $(PLAIN)|/loadgen/internal/(app|limits|payload|population|preflight|scenario|search|selftest|series|stats)$$
 
+# The packages whose tests take longest begin first, so that none runs alone at the end.
+LONG_RACE  = ./server/internal/app
+LONG_PLAIN = ./server/internal/checks ./loadgen ./server/internal/postgres
+
 # -p 2: packages that start PostgreSQL and gateways disturb each other less.
 test: ## run all tests, with the race detector where a C compiler works
 	@race=-race; \
 	CGO_ENABLED=1 $(GO) build -race -o /dev/null ./server/wire >/dev/null 2>&1 || \
 		{ race=; echo "no working C compiler: the tests run without the race detector"; }; \
 	code=0; set -x; \
-	$(GO) test $$race -p 2 -timeout 10m $$($(GO) list ./... | grep -Ev '$(PLAIN)') || code=1; \
-	$(GO) test -p 2 -timeout 10m $$($(GO) list ./... | grep -E '$(PLAIN)') || code=1; \
+	$(GO) test $$race -p 2 -timeout 10m $(LONG_RACE) $$($(GO) list ./... | grep -Ev '$(PLAIN)') || code=1; \
+	$(GO) test -p 2 -timeout 10m $(LONG_PLAIN) $$($(GO) list ./... | grep -E '$(PLAIN)') || code=1; \
 	exit $$code
 
 race: ## run all tests with the race detector: a quarter of an hour and more

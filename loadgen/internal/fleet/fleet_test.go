@@ -59,7 +59,14 @@ func serveWith(t *testing.T, url string, gone time.Duration, obey Obey, work Wor
 		defer close(done)
 		ended <- Serve(ctx, WorkerConfig{URL: url, Say: quiet, Obey: obey, GoneAfter: gone, Member: Member{Host: rundir.Host{Name: "here"}}}, work)
 	}()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(30 * time.Second):
+			t.Error("a worker was not released, and goes on")
+		}
+	})
 	return ended
 }
 
@@ -232,7 +239,8 @@ func TestFailureEndsTheRun(t *testing.T) {
 	}
 }
 
-// deaf is a worker that answers n questions and then no more, as one that hangs; with leaves it goes once it has its job.
+// deaf is a worker that answers n questions and then no more, as one that hangs, and does not hear that it is released; with leaves
+// it goes once it has its job.
 func deaf(t *testing.T, url string, n int, leaves bool) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -258,6 +266,9 @@ func deaf(t *testing.T, url string, n int, leaves bool) {
 		}
 	})
 	subscribe(downSubject("deaf"), func(m *nats.Msg) {
+		if m.Header.Get(headKind) == kindRelease {
+			return
+		}
 		_ = m.Respond(nil)
 		if leaves {
 			_ = nc.Flush()

@@ -328,9 +328,11 @@ func (f *Fleet) Close() {
 	f.beats.Wait()
 	if f.nc != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		var told sync.WaitGroup
 		for _, m := range f.members {
-			_ = m.send(ctx, f.nc, kindRelease, nil) // one that is lost does not hear it
+			told.Go(func() { _ = m.send(ctx, f.nc, kindRelease, nil) }) // one that is lost does not hear it
 		}
+		told.Wait()
 		cancel()
 	}
 	for _, m := range f.members {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -97,12 +98,29 @@ type receiver struct {
 	streamed string
 	stream   func(piece []byte, last bool) error
 
-	kind string
-	buf  bytes.Buffer
+	taking sync.Mutex // held until what was taken is answered
+	kind   string
+	buf    bytes.Buffer
+}
+
+// receives lets r take what comes on a subject, until the function that it returns is called: that one waits for the answer that
+// is being given, without which the other side would wait for it once the connection is closed.
+func (r *receiver) receives(nc *nats.Conn, subject string) (end func(), err error) {
+	sub, err := nc.Subscribe(subject, r.take)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = sub.Unsubscribe()
+		r.taking.Lock()
+		defer r.taking.Unlock()
+	}, nil
 }
 
 // take is the callback of a subscription.
 func (r *receiver) take(m *nats.Msg) {
+	r.taking.Lock()
+	defer r.taking.Unlock()
 	err := r.piece(m.Header.Get(headKind), m.Data, m.Header.Get(headMore) != "")
 	var answer []byte
 	if err != nil {

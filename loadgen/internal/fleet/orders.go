@@ -116,7 +116,7 @@ func (m *member) send(ctx context.Context, nc *nats.Conn, kind string, body []by
 func (f *Fleet) hearAnswers() error {
 	for _, m := range f.members {
 		in := &receiver{handle: func(kind string, body []byte) error { m.sign(); return f.orders.answered(kind, body) }}
-		if _, err := f.nc.Subscribe(answerSubject(f.cfg.Run, m.ID), in.take); err != nil { // it ends with the connection
+		if _, err := in.receives(f.nc, answerSubject(f.cfg.Run, m.ID)); err != nil { // it ends with the connection
 			return err
 		}
 	}

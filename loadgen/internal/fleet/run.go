@@ -96,12 +96,12 @@ func (f *Fleet) Run(ctx context.Context, jobs [][]byte, sink Sink) error {
 		r.workers = append(r.workers, w)
 		in := &receiver{handle: func(kind string, body []byte) error { m.sign(); return r.hear(w, kind, body) }, streamed: kindLedger,
 			stream: func(b []byte, last bool) error { m.sign(); return r.ledger(w, b, last) }}
-		sub, err := f.nc.Subscribe(upSubject(f.cfg.Run, m.ID), in.take)
+		end, err := in.receives(f.nc, upSubject(f.cfg.Run, m.ID))
 		if err != nil {
 			r.err = err
 			break
 		}
-		defer func() { _ = sub.Unsubscribe() }()
+		defer end()
 		senders.Go(func() { r.sends(sending, w) })
 		w.out <- message{kindJob, jobs[i]}
 	}

@@ -81,7 +81,12 @@ func Serve(ctx context.Context, cfg WorkerConfig, work Work) error {
 	defer nc.Close()
 	w.nc = nc
 	down := &receiver{handle: w.hear}
-	for subject, take := range map[string]nats.MsgHandler{callSubject: w.called, beatSubject(w.me.ID): w.beat, downSubject(w.me.ID): down.take} {
+	end, err := down.receives(nc, downSubject(w.me.ID))
+	if err != nil {
+		return err
+	}
+	defer end()
+	for subject, take := range map[string]nats.MsgHandler{callSubject: w.called, beatSubject(w.me.ID): w.beat} {
 		if _, err := nc.Subscribe(subject, take); err != nil {
 			return err
 		}
@@ -114,6 +119,7 @@ type serving struct {
 
 	mu      sync.Mutex
 	run     string // "" = idle
+	over    string // the last run, which takes it no more: a question of it may still be on its way
 	session *Session
 }
 
@@ -143,6 +149,10 @@ func (w *serving) beat(m *nats.Msg) {
 	}
 	a := answer{T1: int64(t1)}
 	w.mu.Lock()
+	if w.run == "" && q.Run == w.over {
+		w.mu.Unlock()
+		return
+	}
 	if w.run == "" {
 		w.run = q.Run
 		w.session = newSession(w.nc, q.Run, w.me.ID, w.cfg.GoneAfter)
@@ -231,7 +241,7 @@ func (w *serving) serve(ctx context.Context, s *Session) error {
 	defer func() {
 		s.end(nil)
 		w.mu.Lock()
-		w.run, w.session = "", nil
+		w.over, w.run, w.session = w.run, "", nil
 		w.mu.Unlock()
 	}()
 	defer context.AfterFunc(ctx, func() {
