@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 )
 
@@ -283,12 +284,38 @@ func TestRealGateways(t *testing.T) {
 			t.Errorf("%s", body)
 		}
 	}
+	quietens(t, s)
 	if err := s.Kill(1, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Stop(t.Context()); err != nil {
 		log, _ := os.ReadFile(filepath.Join(logs, "gateway-1.log"))
 		t.Errorf("Stop: %v\n%s", err, log)
+	}
+}
+
+// quietens: all tables are vacuumed and analyzed after it, and a checkpoint has been made.
+func quietens(t *testing.T, s *Stack) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), s.DatabaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	left := func() (tables int, checkpoint string) {
+		err := conn.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM pg_stat_user_tables WHERE last_vacuum IS NULL OR last_analyze IS NULL),
+			(SELECT checkpoint_lsn::text FROM pg_control_checkpoint())`).Scan(&tables, &checkpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tables, checkpoint
+	}
+	tables, before := left()
+	if err := s.Quieten(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if not, now := left(); tables == 0 || not != 0 || now == before {
+		t.Errorf("%d of %d tables are left, the last checkpoint is at %s after %s", not, tables, now, before)
 	}
 }
 

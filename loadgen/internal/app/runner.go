@@ -222,7 +222,7 @@ func (r *runner) provision(ctx context.Context) error {
 	}
 	r.say("created in %.1f s: %s, %s", counts.Seconds, many(int(counts.Events), "event"), many(int(counts.Cursors), "cursor"))
 	if r.env.stack != nil {
-		if err := r.env.stack.Checkpoint(ctx); err != nil {
+		if err := r.env.stack.Quieten(ctx); err != nil {
 			return err
 		}
 	}
