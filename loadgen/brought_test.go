@@ -239,6 +239,21 @@ func TestBrought(t *testing.T) {
 		t.Errorf("a message was kept from %s in %s: exit %d, ledger %+v\n%v\n%s", device, conv, codeOfControl, s.Ledger, led.Culprits, control.log.String())
 	}
 
+	again := start(t, strings.NewReplacer("measure: 5s", "measure: 1s", "loss: 0.1", "loss: 0").Replace(broughtTiny),
+		"-target", w.stack.Targets[0], "-population", users, "-tokens", w.command("1h"), "-repeat", "2")
+	if code := again.wait(); code != app.ExitPassed {
+		t.Errorf("-repeat: exit %d\n%s", code, again.log.String())
+	}
+	dir, doc := document[rundir.Repeat](again, "repeat", rundir.RepeatFile)
+	for _, x := range doc.Runs {
+		if m := manifest(t, dir, x.Run, rundir.Passed); m.Population.Brought != users || !x.Counted {
+			t.Errorf("a run of the series: %+v, population %+v", x, m.Population)
+		}
+	}
+	if !doc.Complete || len(doc.Runs) != 2 {
+		t.Errorf("a series with users that are there: %+v", doc)
+	}
+
 	code, out, log := loadgen(t, "-check", "-scenario", filepath.Join(filepath.Dir(r.out), "tiny.yaml"), "-target", w.stack.Targets[0], "-population", users, "-tokens", w.command("1h"), "-check-idle", "0s")
 	for _, want := range []string{"ok    environment  staging, as the gateways' welcomes tell", "ok    conversations 12 groups, in which ", "ok    scenario     tiny finds enough", "ok    deliveries   ", "note  clean-up     nothing was created, so nothing is removed: "} {
 		if !strings.Contains(out, want) {

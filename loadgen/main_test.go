@@ -255,6 +255,9 @@ func TestCtrlCKeepsWhatThereIs(t *testing.T) {
 			if s.Verdict != rundir.Interrupted || s.Ledger.Lost != 0 {
 				t.Errorf("verdict %s with %d lost, want interrupted with none", s.Verdict, s.Ledger.Lost)
 			}
+			if s.WindowS > 300 {
+				t.Errorf("a window of %g s, of which only a little was measured", s.WindowS)
+			}
 			gone(t, children)
 		})
 	}

@@ -35,20 +35,22 @@ const (
 	opPong     = 0xa
 )
 
-// conn is a WebSocket's client side. An idle one holds no buffer: on plain TCP it waits for the socket to become
-// readable and borrows one then.
+// conn is a WebSocket's client side. An idle one holds no buffer, but under TLS.
 type conn struct {
-	nc  net.Conn
-	raw syscall.RawConn // nil under TLS
+	nc   net.Conn
+	raw  syscall.RawConn  // nil under TLS
+	loop rawsock.Follower // reads in a Loop; nil = Serve's goroutine does
 
-	// Of Serve's goroutine.
-	rest  []byte // the start of an unfinished frame
-	parts []byte // the start of a fragmented message
-	own   []byte // TLS: the read buffer
-	recv  func(fd uintptr) bool
-	buf   *[]byte
-	n     int
-	rerr  error
+	// Of who reads.
+	rest    []byte // the start of an unfinished frame, with room for all of it if it is larger than bufSize
+	parts   []byte // the start of a fragmented message
+	buf     *[]byte
+	own     []byte // TLS: the read buffer
+	n       int    // bytes read, and
+	room    int    // how many there was room for
+	rerr    error
+	since   time.Time // loop: what is read came later than this,
+	arrived time.Time // and then; zero = not known
 
 	mu       sync.Mutex // guards what follows
 	out      []byte     // what the socket did not take, in order
@@ -65,6 +67,7 @@ type conn struct {
 var (
 	readBufs  = sync.Pool{New: func() any { b := make([]byte, bufSize); return &b }}
 	writeBufs = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
+	stamps    = sync.Pool{New: func() any { return new(rawsock.Stamped) }}
 	frames    = sync.Pool{New: func() any { return new(lent) }}
 )
 
@@ -72,7 +75,8 @@ func newConn(nc net.Conn, rest []byte) *conn {
 	c := &conn{nc: nc, rest: rest}
 	if sc, ok := nc.(syscall.Conn); ok {
 		if raw, err := sc.SyscallConn(); err == nil {
-			c.raw, c.recv, c.send = raw, c.tryRead, c.tryWrite
+			c.raw, c.send = raw, c.tryWrite
+			c.loop, _ = raw.(rawsock.Follower)
 		}
 	}
 	return c
@@ -109,6 +113,9 @@ func (c *conn) Close(code int) {
 		return
 	}
 	_ = c.nc.SetReadDeadline(time.Now().Add(closeTimeout))
+	if c.loop != nil {
+		c.loop.Hold(0) // the answer is read, whatever was to be held
+	}
 }
 
 func (c *conn) abort() {
@@ -211,6 +218,7 @@ func (c *conn) flush() {
 		c.out = nil
 		if len(chunk) == 0 {
 			c.flushing = false
+			_ = c.nc.SetWriteDeadline(time.Time{}) // or the next write would meet a deadline that has passed
 			c.mu.Unlock()
 			return
 		}
@@ -246,74 +254,65 @@ func (c *conn) Serve(h func(*Frame)) error {
 }
 
 func (c *conn) serve(h func(*Frame)) error {
-	if err := c.handOver(h); err != nil { // what came right behind the handshake
+	if len(c.rest) > 0 { // what came right behind the handshake
+		if err := c.take(c.rest, h); err != nil {
+			return err
+		}
+	}
+	if c.loop != nil {
+		var ended error
+		err := c.loop.Follow(func(fd uintptr, since time.Time) rawsock.Took {
+			c.since = since
+			if !c.tryRead(fd) {
+				return rawsock.None
+			}
+			if ended = c.rerr; ended == nil {
+				ended = c.consume(h)
+			}
+			switch {
+			case ended != nil:
+				return rawsock.Enough
+			case c.n < c.room:
+				return rawsock.Short
+			}
+			return rawsock.Some
+		})
+		if ended != nil {
+			return ended
+		}
 		return err
 	}
+	read := c.tryRead
 	for {
-		if err := c.fill(); err != nil {
+		if err := c.wait(read); err != nil {
 			return err
 		}
-		b := (*c.buf)[:c.n]
-		used, need, err := c.parse(b, h)
-		if err == nil && need > bufSize {
-			err = c.large(b[used:], need, h)
-			used = len(b)
-		}
-		c.rest = nil
-		if used < len(b) && err == nil {
-			c.rest = append([]byte(nil), b[used:]...)
-		}
-		c.putBuf()
-		if err != nil {
+		if err := c.consume(h); err != nil {
 			return err
 		}
 	}
 }
 
-// handOver parses what the handshake left over.
-func (c *conn) handOver(h func(*Frame)) error {
-	used, need, err := c.parse(c.rest, h)
-	if err == nil && need > bufSize {
-		err = c.large(c.rest[used:], need, h)
-		used = len(c.rest)
+// wait reads as soon as there is something to be read.
+func (c *conn) wait(read func(fd uintptr) bool) error {
+	if c.raw != nil {
+		if err := c.raw.Read(read); err != nil {
+			return err
+		}
+		return c.rerr
 	}
-	c.rest = c.rest[used:]
+	n, err := c.nc.Read(c.target())
+	if c.n = n; n > 0 {
+		return nil // under TLS an error may come with the last bytes: the next read has it again
+	}
 	return err
-}
-
-// fill waits for bytes and puts them behind rest into buf.
-func (c *conn) fill() error {
-	if c.raw == nil {
-		if c.own == nil {
-			c.own = make([]byte, bufSize)
-		}
-		c.buf = &c.own
-		n, err := c.nc.Read(c.own[copy(c.own, c.rest):])
-		c.n = len(c.rest) + n
-		return err
-	}
-	if err := c.raw.Read(c.recv); err != nil {
-		return err
-	}
-	if c.rerr != nil {
-		c.putBuf()
-	}
-	return c.rerr
-}
-
-func (c *conn) putBuf() {
-	if c.buf != &c.own && c.buf != nil {
-		readBufs.Put(c.buf)
-	}
-	c.buf = nil
 }
 
 // tryRead is one read that does not wait. It returns false, and holds no buffer, if there is nothing yet.
 func (c *conn) tryRead(fd uintptr) bool {
-	c.buf = readBufs.Get().(*[]byte)
-	at := copy(*c.buf, c.rest)
+	b := c.target()
 	for {
-		n, err := rawsock.Read(fd, (*c.buf)[at:])
+		n, err := c.read(fd, b)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -323,18 +322,81 @@ func (c *conn) tryRead(fd uintptr) bool {
 		case err == nil && n == 0:
 			err = io.EOF
 		}
-		c.n, c.rerr = at+max(n, 0), err
+		if c.n, c.rerr = max(n, 0), err; err != nil {
+			c.putBuf()
+		}
 		return true
 	}
 }
 
-// large reads the one frame whose first bytes are at hand into a buffer of its own.
-func (c *conn) large(start []byte, need int, h func(*Frame)) error {
-	b := make([]byte, need)
-	n := copy(b, start)
-	if _, err := io.ReadFull(c.nc, b[n:]); err != nil {
-		return err
+func (c *conn) read(fd uintptr, b []byte) (n int, err error) {
+	if c.loop == nil {
+		return rawsock.Read(fd, b)
 	}
-	_, _, err := c.parse(b, h)
+	s := stamps.Get().(*rawsock.Stamped)
+	defer stamps.Put(s)
+	n, c.arrived, err = s.Read(fd, b, c.since)
+	return n, err
+}
+
+// target is where the next bytes go: behind the start of a frame that is not whole.
+func (c *conn) target() []byte {
+	var b []byte
+	if cap(c.rest) > bufSize {
+		b = c.rest[len(c.rest):cap(c.rest)]
+	} else {
+		switch {
+		case c.raw != nil:
+			c.buf = readBufs.Get().(*[]byte)
+		case c.own == nil:
+			c.own = make([]byte, bufSize)
+			fallthrough
+		default:
+			c.buf = &c.own
+		}
+		b = (*c.buf)[copy(*c.buf, c.rest):]
+	}
+	c.room = len(b)
+	return b
+}
+
+func (c *conn) putBuf() {
+	if c.buf != nil && c.raw != nil {
+		readBufs.Put(c.buf)
+	}
+	c.buf = nil
+}
+
+// consume hands on the whole frames among what has been read.
+func (c *conn) consume(h func(*Frame)) error {
+	if c.buf == nil { // one large frame
+		c.rest = c.rest[:len(c.rest)+c.n]
+		if len(c.rest) < cap(c.rest) {
+			return nil
+		}
+		return c.take(c.rest, h)
+	}
+	defer c.putBuf()
+	return c.take((*c.buf)[:len(c.rest)+c.n], h)
+}
+
+// take hands on the whole frames in b and keeps what follows them.
+func (c *conn) take(b []byte, h func(*Frame)) error {
+	used, need, err := c.parse(b, h)
+	c.rest = nil
+	if used < len(b) && err == nil {
+		c.rest = append(make([]byte, 0, max(need, len(b)-used)), b[used:]...)
+	}
 	return err
+}
+
+// Hold implements Holder.
+func (c *conn) Hold(d time.Duration) bool {
+	if c.loop == nil {
+		return false
+	}
+	if d > 0 {
+		c.loop.Hold(d)
+	}
+	return true
 }

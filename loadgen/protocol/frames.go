@@ -97,7 +97,7 @@ func (c *conn) handle(b0 byte, payload []byte, h func(*Frame)) error {
 //go:noinline
 func (c *conn) pinged(payload []byte, h func(*Frame)) {
 	_ = c.submit(seal(append(make([]byte, headerRoom), payload...), opPong), false)
-	h(&Frame{Kind: KindPing, Bytes: len(payload)})
+	h(&Frame{Kind: KindPing, Bytes: len(payload), Arrived: c.arrived})
 }
 
 // lent is a frame of the wire and what a device is told of it.
@@ -114,6 +114,7 @@ func (c *conn) text(payload []byte, h func(*Frame)) error {
 		return &FrameError{err.Error()}
 	}
 	FromGateway(&l.frame, &l.wire, len(payload))
+	l.frame.Arrived = c.arrived
 	h(&l.frame)
 	return nil
 }

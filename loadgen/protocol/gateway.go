@@ -18,6 +18,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"imbench/server/wire/rawsock"
 )
 
 // Path is where our gateway serves devices.
@@ -38,6 +40,7 @@ type Gateway struct {
 	cfg    GatewayConfig
 	header string        // of the handshake, as lines
 	next   atomic.Uint32 // rotates the source addresses
+	loop   rawsock.Loop  // waits for the sockets of its connections without TLS
 }
 
 // NewGateway makes the wire.
@@ -113,8 +116,11 @@ func (g *Gateway) connect(ctx context.Context, u *url.URL, secure bool) (net.Con
 		d.Control = latePort
 	}
 	nc, err := d.DialContext(ctx, "tcp", u.Host)
-	if err != nil || !secure {
-		return nc, dialError(u.Host, err)
+	if err != nil {
+		return nil, dialError(u.Host, err)
+	}
+	if !secure {
+		return g.loop.Take(nc), nil
 	}
 	cfg := g.cfg.TLS.Clone()
 	if cfg == nil {

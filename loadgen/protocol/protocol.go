@@ -24,6 +24,9 @@
 // of its conversations. A wire without a greeting hands on a KindWelcome of its own, with Bytes 0, as its first frame.
 // Bodies are carried as they are: they hold the marker (run, index in the plan, intended time).
 //
+// Latencies end at a Frame's Arrived, which a wire sets if it knows when the bytes came; how long the generator takes to read
+// them is then in hardly any.
+//
 // A Wire is safe for concurrent use. A Conn's Write and Close are safe for concurrent use and never wait for the
 // network; Serve is called once, by the goroutine that owns the connection.
 package protocol
@@ -31,6 +34,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Wire opens sessions.
@@ -71,13 +75,21 @@ type Conn interface {
 	// request. It does not wait: what the socket does not take at once is queued, up to MaxQueued bytes. Errors: ErrBacklog
 	// beyond that, ErrClosed.
 	Write(r *Request) (int, error)
-	// Serve reads until the session ends and hands every frame to h, in order. The frame is only valid during the call
+	// Serve reads until the session ends and hands every frame to h, in order and one at a time, perhaps on another goroutine
+	// than its caller's, which others' frames wait for: h must not wait for anything. The frame is only valid during the call
 	// (its strings stay valid). It returns why the session ended, never nil: *CloseError if the other side said so,
 	// ErrClosed after Close, *FrameError for what no sane peer sends, otherwise a network error. All that the session
 	// had started has ended when it returns.
 	Serve(h func(*Frame)) error
 	// Close ends the session with a WebSocket-style status code (1000 = normal), or abruptly with code 0.
 	Close(code int)
+}
+
+// Holder is what a Conn may be besides, so that a device can stop reading.
+type Holder interface {
+	// Hold keeps the connection from reading anything for a time; what has been read is still handed on. false: this one
+	// cannot, and h of Serve may wait instead.
+	Hold(d time.Duration) bool
 }
 
 // Backlogged is what a Conn may be besides, so that a run can tell whether its generator keeps up with reading.

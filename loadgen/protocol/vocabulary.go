@@ -80,6 +80,9 @@ type Frame struct {
 	Re    Op     // what it answers; OpNone for what comes unasked
 	ID    uint32 // of the request that it answers
 	Bytes int    // of the payload, without the framing; 0 = it is none of the network's, and is not counted
+	// Arrived is when this machine had received it, with a monotonic reading, however late it is handed on; zero = not known,
+	// and latencies then end when it is handed on.
+	Arrived time.Time
 
 	Event  Event
 	Events []Event

@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"imbench/loadgen/internal/population"
-	"imbench/loadgen/internal/scenario"
 )
 
 // Passwords are not kept, in whichever argument they are; everything else is.
@@ -43,18 +40,7 @@ func TestWithoutPasswords(t *testing.T) {
 
 // Nor are they in the addresses that a manifest names.
 func TestKeptAddresses(t *testing.T) {
-	sc, err := scenario.Load("smoke")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pop, err := population.Build(sc, sc.Seed, "r00000000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := population.NewPlan(pop, sc, sc.Seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sc, pop, plan := smokePlan(t)
 	given := []string{"http://me:pw@h:1", "http://h:2"}
 	r := &runner{scenario: sc, pop: pop, plan: plan, env: &environment{targets: given}}
 	want := []string{"http://me:xxxxx@h:1", "http://h:2"}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"imbench/loadgen/internal/driver"
 	"imbench/loadgen/protocol"
@@ -33,6 +34,10 @@ func (r *runner) finish(ctx context.Context, result driver.Result, runErr error)
 	r.tellCalibration(&s)
 	r.askPrometheus(ctx, &s)
 	s.Notes = append(s.Notes, led.Notes...)
+	if planned := r.scenario.Phases.Measure; s.WindowS > 0 && s.WindowS < planned.Seconds() {
+		measured := time.Duration(s.WindowS * float64(time.Second)).Round(100 * time.Millisecond)
+		s.Notes = append(s.Notes, fmt.Sprintf("measured %v of the %v that were planned; planned figures are those of the whole", measured, planned))
+	}
 	r.shared.tell(&s)
 	var early *ended
 	if errors.As(runErr, &early) {

@@ -45,7 +45,7 @@ func (r *runner) complete(m *rundir.Manifest, result driver.Result) {
 	m.Target.Reached = r.reach.counts()
 	for _, p := range r.phases {
 		if p.Name == string(driver.Measure) {
-			m.Window = &rundir.Window{From: p.From, To: p.From + r.scenario.Phases.Measure.Seconds()}
+			m.Window = &rundir.Window{From: p.From, To: min(p.To, p.From+r.scenario.Phases.Measure.Seconds())}
 		}
 	}
 	if len(result.Unsettled) > 0 {

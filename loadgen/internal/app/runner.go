@@ -56,6 +56,8 @@ type runner struct {
 
 	status *status
 	phases []rundir.Phase
+	// The measured window; 0 = not reached yet.
+	windowFrom, windowTo clock.Time
 
 	series  *seriesWatch    // nil for a run that stands alone; one of a series prints no summary
 	summary *rundir.Summary // as it was written; nil before, and if there is nothing to judge
@@ -347,12 +349,21 @@ func (r *runner) driverConfig() driver.Config {
 	return cfg
 }
 
+// measures says what is measured: rates are those of this time.
+func (r *runner) measures(from, to clock.Time) {
+	r.windowFrom, r.windowTo = from, to
+	r.rec.SetWindow(from, to)
+}
+
 // onPhase is told by the driver, one call at a time.
 func (r *runner) onPhase(p driver.Phase, at clock.Time) {
 	sc := r.scenario.Phases
 	length := map[driver.Phase]time.Duration{driver.Warmup: sc.Warmup, driver.Measure: sc.Measure, driver.Tail: sc.Tail, driver.Settle: sc.Settle}[p]
-	if p == driver.Measure {
-		r.rec.SetWindow(at, at.Add(sc.Measure))
+	switch {
+	case p == driver.Measure:
+		r.measures(at, at.Add(sc.Measure))
+	case at < r.windowTo: // the run is cut short
+		r.measures(r.windowFrom, max(at, r.windowFrom))
 	}
 	if p == driver.Warmup {
 		r.rec.LoadBegins()

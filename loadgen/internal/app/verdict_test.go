@@ -140,9 +140,9 @@ func TestUnreachableTarget(t *testing.T) {
 	}
 }
 
-// The plan is counted again with the run's latencies: a slow acknowledgement is hinted in vain more often, pushes are
-// what they were.
-func TestRecountUsesTheRunsLatencies(t *testing.T) {
+// smokePlan is what smoke runs with.
+func smokePlan(t *testing.T) (*scenario.Scenario, *population.Population, *population.Plan) {
+	t.Helper()
 	sc, err := scenario.Load("smoke")
 	if err != nil {
 		t.Fatal(err)
@@ -155,6 +155,13 @@ func TestRecountUsesTheRunsLatencies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return sc, pop, plan
+}
+
+// The plan is counted again with the run's latencies: a slow acknowledgement is hinted in vain more often, pushes are
+// what they were.
+func TestRecountUsesTheRunsLatencies(t *testing.T) {
+	sc, pop, plan := smokePlan(t)
 	before, _, err := predict(sc, pop, plan)
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,15 @@ func Now() Time {
 	return baseMono + Time(d)
 }
 
+// Of is the reading at t, which has a monotonic one.
+func Of(t time.Time) Time {
+	d := t.Sub(baseGo)
+	if d < 0 { // as in Now
+		return Time(t.UnixNano())
+	}
+	return baseMono + Time(d)
+}
+
 // Sub is t − u.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 

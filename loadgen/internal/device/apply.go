@@ -128,16 +128,17 @@ func (d *Device) ackSoon(slot int, now clock.Time) {
 	if c.ackAt > now {
 		d.arm(c.ackAt)
 	} else if c.asked == nil && d.state == ready {
-		d.acknowledge(slot, now)
+		d.acknowledge(slot)
 	}
 }
 
 // acknowledge writes a cumulative ack up to the cursor.
-func (d *Device) acknowledge(slot int, now clock.Time) {
+func (d *Device) acknowledge(slot int) {
 	c := &d.convs[slot]
 	if c.asked != nil || d.conn == nil || !d.g.can.Acks {
 		return
 	}
+	now := clock.Now()
 	c.asked = &ack{seq: c.cursor, at: now, msg: c.lastMsg, n: c.unacked, was: c.told}
 	c.unacked, c.ackAt = 0, 0
 	d.write(&protocol.Request{Op: protocol.OpAck, ID: uint32(slot), Seq: c.cursor, Epoch: c.epoch,
@@ -156,7 +157,7 @@ func (d *Device) onAcked(f *protocol.Frame, now clock.Time) {
 		return
 	}
 	d.frame(sample.Down, sample.FAcked, f.Bytes, now, a.msg)
-	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: now, Msg: a.msg, Events: int(a.n)})
+	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: max(now, a.at), Msg: a.msg, Events: int(a.n)})
 	c := &d.convs[f.ID]
 	if f.Delivered < a.was && !c.doubt {
 		d.wentBack(int(f.ID), f.Delivered, a.was, now)
@@ -164,7 +165,7 @@ func (d *Device) onAcked(f *protocol.Frame, now clock.Time) {
 	c.acked, c.told = max(c.acked, f.Delivered), max(c.told, f.Delivered)
 	c.asked = nil
 	if c.ackAt != 0 && c.ackAt <= now {
-		d.acknowledge(int(f.ID), now)
+		d.acknowledge(int(f.ID))
 	} else {
 		d.arm(c.ackAt) // while the last ack was on its way, next left this one's time out
 	}
@@ -183,7 +184,7 @@ func (d *Device) ackRefused(f *protocol.Frame, now clock.Time) clock.Time {
 	c := &d.convs[f.ID]
 	a := c.asked
 	c.asked = nil
-	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: now, Msg: a.msg, Code: f.Code})
+	d.g.sink.Op(sample.Op{Kind: sample.OpAck, Device: d.index, Start: a.at, Done: max(now, a.at), Msg: a.msg, Code: f.Code})
 	if again, after := d.unknown(f); again {
 		c.unacked += a.n
 		c.ackAt = now.Add(after)

@@ -114,7 +114,7 @@ func (a *asks) waiting() int {
 // firstAsk writes a request in a session that has not seen it, and says whether the wire has one like it; if not, it has failed.
 // mu must be held.
 func (d *Device) firstAsk(i int, now clock.Time) bool {
-	if d.writeAsk(&d.asks.list[i], now) {
+	if d.writeAsk(&d.asks.list[i]) {
 		return true
 	}
 	d.answered(i, now, codeNotOnWire, false)
@@ -122,7 +122,8 @@ func (d *Device) firstAsk(i int, now clock.Time) bool {
 }
 
 // writeAsk writes a request, for the first time or again; false: the wire has none like it. mu must be held.
-func (d *Device) writeAsk(x *ask, now clock.Time) bool {
+func (d *Device) writeAsk(x *ask) bool {
+	now := clock.Now()
 	var n int
 	var err error
 	x.at, x.again, x.written = now, 0, true
@@ -169,7 +170,7 @@ func (d *Device) tickAsks(now clock.Time) {
 	}
 	for i := range d.asks.list {
 		if d.asks.list[i].due(d) <= now {
-			d.writeAsk(&d.asks.list[i], now)
+			d.writeAsk(&d.asks.list[i])
 		}
 	}
 }
@@ -203,6 +204,10 @@ func (d *Device) fetched(f *protocol.Frame, now clock.Time) {
 	if f.Event.Seq != x.seq || f.Event.Conv != d.g.pop.Convs[d.convIndex(int(x.slot))].ID {
 		code = codeWrongEvent
 	}
+	if conv, known := d.g.convs[f.Event.Conv]; known {
+		e := d.read(&f.Event)
+		d.g.sink.Deliver(d.delivery(conv, &e, sample.Fetched, now))
+	}
 	d.answered(i, now, code, false)
 }
 
@@ -215,7 +220,7 @@ func (d *Device) listedAsk(f *protocol.Frame, now clock.Time) {
 	if f.More && f.Next > x.after { // a page that leads nowhere is the last
 		x.after = strings.Clone(f.Next)
 		x.id = d.asks.freeID() // if this page was asked for twice, its second answer is not one to the next
-		d.writeAsk(x, now)
+		d.writeAsk(x)
 		return
 	}
 	d.answered(i, now, "", false)

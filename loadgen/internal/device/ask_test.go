@@ -60,6 +60,25 @@ func TestFetch(t *testing.T) {
 		if up, down := w.sink.frameCount(sample.FFetch, sample.Up), w.sink.frameCount(sample.FFetched, sample.Down); up != 3 || down != 3 {
 			t.Errorf("%d requests and %d answers counted", up, down)
 		}
+		told := map[int64]string{}
+		for _, d := range w.sink.applied(1, 0) {
+			told[d.Seq] = fmt.Sprint(d.MID, d.BodyHash, d.Plan, d.Kind)
+		}
+		w.sink.mu.Lock()
+		var shown []int64
+		for _, d := range w.sink.deliveries {
+			if d.Path != sample.Fetched {
+				continue
+			}
+			shown = append(shown, d.Seq)
+			if is := fmt.Sprint(d.MID, d.BodyHash, d.Plan, d.Kind); d.Seq > 2 && is != told[d.Seq] {
+				t.Errorf("seq %d was reported as %s when it was fetched, %s before", d.Seq, is, told[d.Seq])
+			}
+		}
+		w.sink.mu.Unlock()
+		if fmt.Sprint(shown) != "[2 3 5]" {
+			t.Errorf("the events %v were reported as fetched", shown)
+		}
 		if n := w.sink.frameCount(sample.FEvent, sample.Down); n != 6 {
 			t.Errorf("%d pushes counted: an answer is none", n)
 		}

@@ -3,9 +3,10 @@
 // cumulatively, and comes back after a lost connection with full jitter. It reports what it sees to a sample.Sink and
 // computes nothing.
 //
-// One goroutine a device dials and then reads; sends come from the driver's goroutines, deadlines from the group's timer
-// wheels. All of a device's state is guarded by its mu. Nothing waits for the network while it holds mu: a connection's
-// Write only queues. The sink is called with mu held, so that the order of deliveries is the order of applying.
+// A goroutine a device connects, and waits for the session's end; frames come from whoever reads the wire's connections,
+// sends from the driver's goroutines, deadlines from the group's timer wheels. All of a device's state is guarded by its mu.
+// Nothing waits for the network while it holds mu: a connection's Write only queues. The sink is called with mu held, so
+// that the order of deliveries is the order of applying.
 package device
 
 import (
@@ -52,6 +53,7 @@ type Device struct {
 	token string // that the latest attempt showed; of the goroutine that connects
 
 	frozen atomic.Int64 // clock.Time until which this device reads nothing; 0 = it reads
+	holds  bool         // the session's connection stops reading by itself then
 }
 
 // state of a session.
@@ -216,47 +218,62 @@ func elsewhere(served bool, err error) bool {
 
 // session is one connection from dial to end. served says that it got as far as ready.
 func (d *Device) session(ctx context.Context, target string) (served bool, err error) {
-	begun := clock.Now()
-	conn, err := d.dial(ctx, target)
+	conn, err := d.enter(ctx, target)
 	if err != nil {
-		if ctx.Err() == nil {
-			d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: begun, Done: clock.Now(), Code: "failed"})
-		}
 		return false, err
 	}
-	d.mu.Lock()
-	if ctx.Err() != nil {
-		d.mu.Unlock()
-		conn.Close(0)
-		_ = conn.Serve(func(*protocol.Frame) {}) // ends what it had started
-		return false, ctx.Err()
-	}
-	d.conn, d.state, d.dialled, d.heard = conn, greeting, begun, clock.Now()
-	d.readyBy = begun.Add(d.g.cfg.DialTimeout)
-	d.arm(d.readyBy)
-	self := &d.g.pop.Devices[d.index]
-	d.write(&protocol.Request{Op: protocol.OpHello, Device: self.ID, Install: self.Install}, sample.FHello, 0)
-	d.mu.Unlock()
 	err = conn.Serve(d.on)
 	return d.ended(&err), err
 }
 
-// dial connects in a goroutine of its own: the stack that it needs is then not kept for the life of the session.
-func (d *Device) dial(ctx context.Context, target string) (protocol.Conn, error) {
+// enter connects and says hello, in a goroutine of its own: the stack that it needs is then not kept for the life of the
+// session.
+func (d *Device) enter(ctx context.Context, target string) (protocol.Conn, error) {
 	type result struct {
 		conn protocol.Conn
 		err  error
 	}
 	done := make(chan result, 1)
-	d.token = d.g.tokens(d.index)
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, d.g.cfg.DialTimeout)
-		defer cancel()
-		conn, err := d.g.wire.Dial(ctx, target, d.token)
+		begun := clock.Now()
+		conn, err := d.dial(ctx, target)
+		switch {
+		case err == nil:
+			err = d.greet(ctx, conn, begun)
+		case ctx.Err() == nil:
+			d.g.sink.Op(sample.Op{Kind: sample.OpConnect, Device: d.index, Start: begun, Done: clock.Now(), Code: "failed"})
+		}
 		done <- result{conn, err}
 	}()
 	r := <-done
 	return r.conn, r.err
+}
+
+func (d *Device) dial(ctx context.Context, target string) (protocol.Conn, error) {
+	d.token = d.g.tokens(d.index)
+	ctx, cancel := context.WithTimeout(ctx, d.g.cfg.DialTimeout)
+	defer cancel()
+	return d.g.wire.Dial(ctx, target, d.token)
+}
+
+// greet begins a session. Its error is that the run is over, and then the connection is closed.
+func (d *Device) greet(ctx context.Context, conn protocol.Conn, begun clock.Time) error {
+	d.mu.Lock()
+	if ctx.Err() != nil {
+		d.mu.Unlock()
+		conn.Close(0)
+		_ = conn.Serve(func(*protocol.Frame) {}) // ends what it had started
+		return ctx.Err()
+	}
+	d.conn, d.state, d.dialled, d.heard = conn, greeting, begun, clock.Now()
+	d.readyBy = begun.Add(d.g.cfg.DialTimeout)
+	holder, ok := conn.(protocol.Holder)
+	d.holds = ok && holder.Hold(clock.Time(d.frozen.Load()).Sub(clock.Now()))
+	d.arm(d.readyBy)
+	self := &d.g.pop.Devices[d.index]
+	d.write(&protocol.Request{Op: protocol.OpHello, Device: self.ID, Install: self.Install}, sample.FHello, 0)
+	d.mu.Unlock()
+	return nil
 }
 
 // ended puts everything that was under way back to where the next session takes it up.

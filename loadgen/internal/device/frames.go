@@ -10,22 +10,26 @@ import (
 	"imbench/loadgen/protocol"
 )
 
-// on takes one frame; it runs on the session's reading goroutine.
+// on takes one frame; it runs on the goroutine that reads the session's connection.
 func (d *Device) on(f *protocol.Frame) {
-	now := d.took(f)
+	d.took(f)
 	if d.g.meanwhile != nil {
-		d.g.meanwhile(now)
+		d.g.meanwhile(clock.Now())
 	}
 }
 
-// took is the device's part of on; it gives the time at which the frame was taken.
-func (d *Device) took(f *protocol.Frame) (now clock.Time) {
-	if until := clock.Time(d.frozen.Load()); until != 0 {
+// took is the device's part of on. Latencies end when the frame arrived; what the device writes because of it, it writes
+// when it has come to it.
+func (d *Device) took(f *protocol.Frame) {
+	if until := clock.Time(d.frozen.Load()); until != 0 && !d.holds {
 		d.thaw(until)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now = clock.Now()
+	now := clock.Now()
+	if !f.Arrived.IsZero() {
+		now = clock.Of(f.Arrived)
+	}
 	d.heard = now
 	switch f.Kind {
 	case protocol.KindEvent:
@@ -57,7 +61,6 @@ func (d *Device) took(f *protocol.Frame) (now clock.Time) {
 	default:
 		d.frame(sample.Down, sample.FOther, f.Bytes, now, 0)
 	}
-	return now
 }
 
 // welcomed goes on with sub before convs: what is committed between the two is then either listed or pushed.
@@ -82,7 +85,7 @@ func (d *Device) welcomed(f *protocol.Frame, now clock.Time) {
 		d.limit = min(d.limit, l)
 	}
 	d.beat = f.Heartbeat
-	d.readyBy = now.Add(d.g.cfg.ResendAfter)
+	d.readyBy = clock.Now().Add(d.g.cfg.ResendAfter)
 	d.arm(d.next())
 	d.write(&protocol.Request{Op: protocol.OpSubscribe}, sample.FOther, 0)
 	if d.g.can.Lists {
@@ -121,7 +124,7 @@ func (d *Device) listed(f *protocol.Frame, now clock.Time) {
 		}
 	}
 	if f.More {
-		d.readyBy = now.Add(d.g.cfg.ResendAfter)
+		d.readyBy = clock.Now().Add(d.g.cfg.ResendAfter)
 		d.list(strings.Clone(f.Next))
 		return
 	}
@@ -136,7 +139,7 @@ func (d *Device) becomeReady(now clock.Time) {
 		d.gone = 0
 	}
 	d.g.counters.Ready.Add(1)
-	d.resume(now)
+	d.resume(clock.Now())
 	d.arm(d.next())
 }
 
@@ -154,12 +157,12 @@ func (d *Device) compare(slot int, s *protocol.Standing, now clock.Time) {
 		d.open(slot)
 	}
 	if c.cursor > c.acked {
-		d.acknowledge(slot, now)
+		d.acknowledge(slot)
 	} else {
 		c.unacked, c.ackAt = 0, 0 // the last session's ack arrived, only its reply did not
 	}
 	if c.head > c.cursor && d.reads(slot) {
-		d.follow(slot, now)
+		d.follow(slot)
 	}
 }
 

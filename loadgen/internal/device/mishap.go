@@ -6,6 +6,7 @@ import (
 
 	"imbench/loadgen/internal/behavior"
 	"imbench/loadgen/internal/clock"
+	"imbench/loadgen/protocol"
 )
 
 var errCut = errors.New("the connection was cut on purpose")
@@ -53,7 +54,12 @@ func (g *Group) Freeze(n int, share float64, length time.Duration) int {
 	until := clock.Now().Add(length)
 	picked := g.picked(n, share)
 	for _, d := range picked {
+		d.mu.Lock()
 		d.frozen.Store(int64(until))
+		if holder, ok := d.conn.(protocol.Holder); ok {
+			holder.Hold(until.Sub(clock.Now()))
+		}
+		d.mu.Unlock()
 	}
 	return len(picked)
 }

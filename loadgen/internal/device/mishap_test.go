@@ -88,8 +88,14 @@ func TestAnotherGateway(t *testing.T) {
 
 // TestFreeze: a frozen device takes nothing and says nothing until its time is over, and then all of it.
 func TestFreeze(t *testing.T) {
+	t.Run("the connection waits", func(t *testing.T) { freeze(t, true) })
+	t.Run("the device waits", func(t *testing.T) { freeze(t, false) })
+}
+
+func freeze(t *testing.T, holds bool) {
 	virtual(t, func(t *testing.T) {
 		w := newWorld(t, 2, "push")
+		w.wire.Holds = holds
 		w.start()
 		if n := w.g.Freeze(0, 0, 5*time.Second); n != 2 {
 			t.Errorf("%d frozen, want both", n)
@@ -104,6 +110,14 @@ func TestFreeze(t *testing.T) {
 		w.wait(5 * time.Second)
 		w.complete(0, 0)
 		w.complete(1, 0)
+		w.settled()
+		w.g.Freeze(0, 0, 5*time.Second) // and it stays frozen in a new session
+		w.g.Cut(0, 0)
+		w.wait(4 * time.Second)
+		if n := w.n.Ready.Load(); n != 0 {
+			t.Errorf("%d frozen devices came back and took what they were told", n)
+		}
+		w.wait(5 * time.Second)
 		w.settled()
 		some := w.g.Freeze(1, 0.5, time.Hour)
 		if some != len(w.g.picked(1, 0.5)) || len(w.g.picked(1, 1)) != 2 {

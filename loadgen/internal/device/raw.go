@@ -19,7 +19,7 @@ func (d *Device) take(ci int32, e *event, now clock.Time) {
 		if !d.g.can.Replies {
 			d.finish(i, sample.Send{Done: now, Seq: e.seq, MID: e.mid})
 			d.g.committed(ci, e.seq)
-			defer d.begin(now)
+			defer func() { d.begin(clock.Now()) }()
 		}
 	}
 	d.g.sink.Deliver(d.delivery(ci, e, sample.FirstPush, now))

@@ -68,7 +68,7 @@ func (d *Device) marked(f *protocol.Frame, now clock.Time) {
 	if int(f.ID) < len(d.convs) && d.convs[f.ID].mark != nil {
 		if m := d.convs[f.ID].mark; m.asked != 0 {
 			msg = m.msg
-			d.g.sink.Op(sample.Op{Kind: sample.OpRead, Device: d.index, Start: m.asked, Done: now, Msg: msg})
+			d.g.sink.Op(sample.Op{Kind: sample.OpRead, Device: d.index, Start: m.asked, Done: max(now, m.asked), Msg: msg})
 			m.asked = 0
 			d.arm(m.at)
 		}
@@ -82,7 +82,7 @@ func (d *Device) markRefused(f *protocol.Frame, now clock.Time) clock.Time {
 		return 0
 	}
 	m := d.convs[f.ID].mark
-	d.g.sink.Op(sample.Op{Kind: sample.OpRead, Device: d.index, Start: m.asked, Done: now, Msg: m.msg, Code: f.Code})
+	d.g.sink.Op(sample.Op{Kind: sample.OpRead, Device: d.index, Start: m.asked, Done: max(now, m.asked), Msg: m.msg, Code: f.Code})
 	m.asked = 0
 	if again, after := d.unknown(f); again {
 		m.at = now.Add(after)

@@ -60,7 +60,7 @@ func (d *Device) hold(slot int, e event, own bool, now clock.Time) {
 			d.arm(r.wait)
 		}
 	default:
-		d.sync(slot, now)
+		d.sync(slot)
 	}
 }
 
@@ -82,7 +82,7 @@ func (d *Device) hinted(f *protocol.Frame, now clock.Time) {
 	case f.Head <= c.cursor:
 		d.frame(sample.Down, sample.FHint, f.Bytes, now, c.lastMsg)
 		if f.Sweep && c.cursor > c.acked { // the gateway waits for our ack
-			d.acknowledge(slot, now)
+			d.acknowledge(slot)
 		}
 	case !d.reads(slot) || len(c.repairing().hints) == maxHints:
 		// What it stands for is never learnt, or not in time: a hint follows its message closely.
@@ -97,7 +97,7 @@ func (d *Device) hinted(f *protocol.Frame, now clock.Time) {
 				d.open(slot)
 			}
 		}
-		d.follow(slot, now)
+		d.follow(slot)
 		return
 	}
 	if c.repair != nil && c.repair.idle() {
@@ -123,15 +123,16 @@ func (r *repair) idle() bool {
 }
 
 // follow asks for what is missing, or makes sure that it is asked for again after the sync that is on its way.
-func (d *Device) follow(slot int, now clock.Time) {
+func (d *Device) follow(slot int) {
 	if r := d.convs[slot].repairing(); r.asked != 0 {
 		r.again = true
 		return
 	}
-	d.sync(slot, now)
+	d.sync(slot)
 }
 
-func (d *Device) sync(slot int, now clock.Time) {
+func (d *Device) sync(slot int) {
+	now := clock.Now()
 	c := &d.convs[slot]
 	r := c.repairing()
 	r.asked, r.wait, r.again = now, 0, false
@@ -162,7 +163,7 @@ func (d *Device) synced(f *protocol.Frame, now clock.Time) {
 	d.report(r, msg)
 	d.frame(sample.Down, sample.FSynced, f.Bytes, now, msg)
 	if r.asked != 0 {
-		d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: now, Msg: msg, Events: len(events)})
+		d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: max(now, r.asked), Msg: msg, Events: len(events)})
 	}
 	r.asked = 0
 	d.applyPage(slot, events, now)
@@ -174,7 +175,7 @@ func (d *Device) synced(f *protocol.Frame, now clock.Time) {
 		d.ackSoon(slot, now)
 	}
 	if f.More {
-		d.sync(slot, now)
+		d.sync(slot)
 		return
 	}
 	if !r.again {
@@ -225,7 +226,7 @@ func (d *Device) closeGap(slot int, now clock.Time) {
 		d.report(r, c.lastMsg)
 		c.repair = nil
 	case r.again:
-		d.sync(slot, now)
+		d.sync(slot)
 	case r.wait == 0:
 		r.wait = now.Add(d.g.cfg.GapWait)
 		d.arm(r.wait)
@@ -260,7 +261,7 @@ func (d *Device) syncRefused(f *protocol.Frame, now clock.Time) clock.Time {
 	}
 	c := &d.convs[slot]
 	r := c.repair
-	d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: now, Code: f.Code})
+	d.g.sink.Op(sample.Op{Kind: sample.OpSync, Device: d.index, Start: r.asked, Done: max(now, r.asked), Code: f.Code})
 	d.report(r, 0)
 	r.asked = 0
 	again, after := d.unknown(f)
@@ -270,7 +271,7 @@ func (d *Device) syncRefused(f *protocol.Frame, now clock.Time) clock.Time {
 		d.arm(r.wait)
 	case f.Reset: // the log was rebuilt: everything is read anew
 		*c = conv{pull: c.pull, moved: c.moved, pushed: c.pushed, opened: c.opened}
-		d.sync(slot, now)
+		d.sync(slot)
 	default:
 		c.repair = nil
 	}

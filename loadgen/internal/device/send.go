@@ -135,7 +135,7 @@ func (d *Device) sent(f *protocol.Frame, now clock.Time) {
 		// Pushes of what was committed before may still be on their way: the reply does not wait for them.
 		d.hold(slot, e, true, now)
 	}
-	d.begin(now)
+	d.begin(clock.Now())
 }
 
 // sendRefused handles an error reply to a send: it is repeated if its outcome is unknown.
@@ -152,7 +152,7 @@ func (d *Device) sendRefused(f *protocol.Frame, now clock.Time) (msg clock.Time)
 	}
 	msg = s.intended
 	d.finish(i, sample.Send{Done: now, Code: strings.Clone(f.Code)})
-	d.begin(now)
+	d.begin(clock.Now())
 	return msg
 }
 

@@ -81,7 +81,7 @@ func (d *Device) tickConv(slot int, now clock.Time) {
 		c.ackAt = now
 	}
 	if c.asked == nil && c.ackAt != 0 && c.ackAt <= now && d.state == ready {
-		d.acknowledge(slot, now)
+		d.acknowledge(slot)
 	}
 	if c.mark != nil {
 		d.tickMark(slot, now)
@@ -89,7 +89,7 @@ func (d *Device) tickConv(slot int, now clock.Time) {
 	if r := c.repair; r != nil {
 		if (r.asked != 0 && r.asked.Add(limit) <= now) || (r.asked == 0 && r.wait != 0 && r.wait <= now) {
 			d.report(r, 0)
-			d.sync(slot, now)
+			d.sync(slot)
 		}
 	}
 }

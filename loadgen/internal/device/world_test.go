@@ -51,12 +51,12 @@ func (n *notes) frameCount(t sample.FrameType, d sample.Dir) (c int) {
 	return c
 }
 
-// applied are the deliveries of a device in a conversation, without repeats on the wire.
+// applied are the deliveries that a device applied in a conversation.
 func (n *notes) applied(dev, conv int32) (list []sample.Delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.deliveries {
-		if d.Device == dev && d.Conv == conv && !d.WireRepeat {
+		if d.Device == dev && d.Conv == conv && d.Applied() {
 			list = append(list, d)
 		}
 	}

@@ -40,7 +40,7 @@ func (*tally) Op(sample.Op)         {}
 func (*tally) Reconnect(int32, int) {}
 func (c *tally) Send(s sample.Send) { c.mu.Lock(); c.sends = append(c.sends, s); c.mu.Unlock() }
 func (c *tally) Deliver(d sample.Delivery) {
-	if !d.WireRepeat {
+	if d.Applied() {
 		c.mu.Lock()
 		c.delivered++
 		c.mu.Unlock()

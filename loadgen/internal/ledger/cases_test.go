@@ -22,6 +22,11 @@ func deliver(l *Ledger, device int32, seq int64) {
 	l.Deliver(sample.Delivery{Device: device, Seq: seq, MID: fmt.Sprint("m", seq), Kind: "msg", BodyHash: uint64(seq), Plan: seq})
 }
 
+// fetched has a device ask for a seq and get a content that belongs to another, or to the same.
+func fetched(l *Ledger, device int32, seq int64, body uint64) {
+	l.Deliver(sample.Delivery{Device: device, Seq: seq, MID: fmt.Sprint("m", seq), Kind: "msg", BodyHash: body, Plan: seq, Path: sample.Fetched})
+}
+
 func answered(l *Ledger, seq int64) {
 	l.Send(sample.Send{Plan: seq, Seq: seq, MID: fmt.Sprint("m", seq), BodyHash: uint64(seq), Start: 1, Done: 2})
 }
@@ -149,6 +154,49 @@ func TestCases(t *testing.T) {
 			l.Send(sample.Send{Plan: 3, Code: "NOT_MEMBER", Start: 1, Done: 2})
 		}, true, true, rundir.LedgerSummary{}},
 		{"from before the run", func(_ *testing.T, l *Ledger) { deliver(l, 0, 1) }, true, true, rundir.LedgerSummary{}},
+		{"fetched as it was told", func(t *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			fetched(l, 0, 3, 3)
+			fetched(l, 1, 1, 77) // from before the run: nobody has told of it
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1}},
+		{"fetched with another content", func(t *testing.T, l *Ledger) {
+			answered(l, 3)
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			fetched(l, 1, 3, 99)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"fetched as it is, where another device was told something else", func(t *testing.T, l *Ledger) {
+			l.Deliver(sample.Delivery{Device: 0, Seq: 3, MID: "m3", BodyHash: 99, Plan: 3})
+			deliver(l, 1, 3)
+			fetched(l, 1, 3, 3)
+			answered(l, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"fetched with another content before the reply", func(t *testing.T, l *Ledger) {
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			fetched(l, 1, 3, 99)
+			answered(l, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"fetched as another kind", func(t *testing.T, l *Ledger) {
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			l.Deliver(sample.Delivery{Device: 1, Seq: 3, Kind: "join", Plan: -1, Path: sample.Fetched})
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1, Mismatched: 1}},
+		{"fetched before anybody told of it", func(t *testing.T, l *Ledger) {
+			fetched(l, 1, 3, 99)
+			answered(l, 3)
+			deliver(l, 0, 3)
+			deliver(l, 1, 3)
+			logged(t, l, 3)
+		}, true, true, rundir.LedgerSummary{Expected: 2, Delivered: 2, Messages: 1}},
+		{"fetched by one who is no member", func(_ *testing.T, l *Ledger) { fetched(l, 2, 3, 3) }, true, true, rundir.LedgerSummary{Leaked: 1}},
 		{"nobody we know", func(_ *testing.T, l *Ledger) {
 			l.Deliver(sample.Delivery{Device: 77, Seq: 3})
 			l.Deliver(sample.Delivery{Conv: 77, Seq: 3})

@@ -129,6 +129,19 @@ func (l *Ledger) dispute(sh *shard, ci int32, seq int64, e entry) {
 	f.disputes = append(f.disputes, claimAt{seq, e})
 }
 
+// said is what the device was told of a seq, if others were told something else and the truth is not known yet.
+func (f *fault) said(seq int64) (e entry, disputed bool) {
+	if f == nil {
+		return entry{}, false
+	}
+	for _, d := range f.disputes {
+		if d.seq == seq {
+			return d.e, true
+		}
+	}
+	return entry{}, false
+}
+
 func (f *fault) takeDispute(seq int64) (e entry, ok bool) {
 	if f == nil {
 		return entry{}, false

@@ -52,6 +52,7 @@ type Ledger struct {
 
 	background atomic.Int64 // events of others that devices applied
 	others     atomic.Int64 // seqs that hold messages of others
+	fetched    atomic.Int64 // events that devices asked for by seq, and that were held against what had been told of them
 	moves      atomic.Int64 // pairs whose user joined or left in mid-run
 
 	unknown unknowns
@@ -161,7 +162,7 @@ func unknownOutcome(code string) bool {
 	return code == "timeout" || code == "disconnected" || code == "UNAVAILABLE"
 }
 
-// Deliver implements sample.Sink: a device applied an event.
+// Deliver implements sample.Sink: a device applied an event, saw one again, or has one that it asked for.
 func (l *Ledger) Deliver(d sample.Delivery) {
 	if d.WireRepeat {
 		l.repeats.Add(1)
@@ -182,7 +183,13 @@ func (l *Ledger) Deliver(d sample.Delivery) {
 		return
 	}
 	if d.Seq <= c.base {
-		l.backfill.Add(1)
+		if d.Applied() {
+			l.backfill.Add(1)
+		}
+		return
+	}
+	if d.Path == sample.Fetched {
+		l.fetch(c, sh, d)
 		return
 	}
 	if !l.step(c, sh, p, d.Conv, d.Seq) {
@@ -206,6 +213,28 @@ func (l *Ledger) Deliver(d sample.Delivery) {
 	l.claim(c, sh, d.Conv, d.Seq, e)
 }
 
+// fetch holds an event that a device asked for by its seq against what is known of that seq. It proves nothing if that is
+// nothing yet, or not any more. sh.mu must be held.
+func (l *Ledger) fetch(c *conv, sh *shard, d sample.Delivery) {
+	known := c.at(d.Seq)
+	if known == nil || known.state == hole || l.cfg.Shared && (known.state == other || d.Plan < 0) {
+		return
+	}
+	l.fetched.Add(1)
+	message := d.Kind == "msg" || d.Kind == ""
+	e := entry{mid: l.hash(d.MID), body: d.BodyHash, plan: d.Plan, device: d.Device, state: told}
+	said, disputed := sh.faulty[pairKey{d.Conv, d.Device}].said(d.Seq)
+	switch {
+	case message == (known.state == other):
+		l.blame(mismatched, d.Device, d.Conv, d.Seq, "fetched as an event of another kind than was told before")
+	case !message || known.same(e) || disputed && said.same(e):
+	case known.state == sent || disputed:
+		l.blame(mismatched, d.Device, d.Conv, d.Seq, "fetched with another content than was told before")
+	default: // who is right, the reply or the log will tell
+		l.dispute(sh, d.Conv, d.Seq, e)
+	}
+}
+
 // comesOrGoes notes that the user of a device joined or left while the run went on, which others may have him do: from there
 // on nothing is expected of the device in this conversation, and nothing that it gets there is judged. It says whether a
 // delivery is one of that kind. sh.mu must be held.
@@ -223,7 +252,7 @@ func (l *Ledger) comesOrGoes(c *conv, sh *shard, d sample.Delivery) bool {
 			delete(sh.faulty, k)
 		}
 	}
-	if sh.moved[k] {
+	if sh.moved[k] && d.Applied() {
 		l.background.Add(1)
 	}
 	return sh.moved[k]
@@ -231,13 +260,17 @@ func (l *Ledger) comesOrGoes(c *conv, sh *shard, d sample.Delivery) bool {
 
 // stranger names a delivery to a device that has no business with the conversation.
 func (l *Ledger) stranger(d sample.Delivery) {
+	did := "applied"
+	if d.Path == sample.Fetched {
+		did = "fetched"
+	}
 	switch {
 	case d.Device < 0 || int(d.Device) >= len(l.pop.Devices):
-		l.blame(foreign, d.Device, d.Conv, d.Seq, "applied by a device outside the population")
+		l.blame(foreign, d.Device, d.Conv, d.Seq, did+" by a device outside the population")
 	case slices.Contains(l.pop.Convs[d.Conv].Members, l.pop.Devices[d.Device].User) && l.cfg.Member == nil:
-		l.blame(foreign, d.Device, d.Conv, d.Seq, "applied by a device that the run did not bring online")
+		l.blame(foreign, d.Device, d.Conv, d.Seq, did+" by a device that the run did not bring online")
 	default:
-		l.blame(leaked, d.Device, d.Conv, d.Seq, "applied by a device whose user may not see it")
+		l.blame(leaked, d.Device, d.Conv, d.Seq, did+" by a device whose user may not see it")
 	}
 }
 

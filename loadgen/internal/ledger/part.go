@@ -63,6 +63,7 @@ type partTail struct {
 	Culprits                  []rundir.Culprit
 	Unnamed                   int64
 	Repeats, Backfill, Folded int64
+	Fetched                   int64
 	Unknown                   []int64
 	UnknownOver               int64
 }
@@ -131,7 +132,7 @@ func (e entry) part() partEntry {
 func (e partEntry) entry() entry { return entry{e.MID, e.Body, e.Plan, e.Device, state(e.State)} }
 
 func (l *Ledger) tail() partTail {
-	t := partTail{Repeats: l.repeats.Load(), Backfill: l.backfill.Load(), Folded: l.folded.Load(), Unknown: l.Unknown()}
+	t := partTail{Repeats: l.repeats.Load(), Backfill: l.backfill.Load(), Folded: l.folded.Load(), Fetched: l.fetched.Load(), Unknown: l.Unknown()}
 	l.unknown.mu.Lock()
 	t.UnknownOver = l.unknown.over
 	l.unknown.mu.Unlock()
@@ -176,7 +177,7 @@ func (l *Ledger) Import(r io.Reader) error {
 }
 
 func (l *Ledger) addTail(t partTail) {
-	for n, a := range map[*atomic.Int64]int64{&l.repeats: t.Repeats, &l.backfill: t.Backfill, &l.folded: t.Folded} {
+	for n, a := range map[*atomic.Int64]int64{&l.repeats: t.Repeats, &l.backfill: t.Backfill, &l.folded: t.Folded, &l.fetched: t.Fetched} {
 		n.Add(a)
 	}
 	for _, plan := range t.Unknown {

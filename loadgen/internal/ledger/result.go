@@ -144,6 +144,7 @@ func (l *Ledger) result(full, exported bool) rundir.Ledger {
 		{s.passed, "events of others were passed over by a device that applied later ones"},
 		{l.moves.Load(), "pairs of a device and a conversation were left out of the proof: their users joined or left in mid-run"},
 		{l.backfill.Load(), "events from before the run were applied"},
+		{l.fetched.Load(), "fetched events were compared with what had been told of them"},
 		{unnamed, "missing messages could not be kept by name"},
 	} {
 		if n.n > 0 {

@@ -198,8 +198,10 @@ func (r *Recorder) Deliver(d sample.Delivery) {
 	if !r.open() {
 		return
 	}
-	if d.WireRepeat {
-		r.repeats.Add(1)
+	if !d.Applied() {
+		if d.WireRepeat {
+			r.repeats.Add(1)
+		}
 		return
 	}
 	r.applied.Add(1)

@@ -50,7 +50,7 @@ type Frame struct {
 	Dir   Dir
 	Type  FrameType
 	Bytes int        // payload bytes of the JSON text, without the WebSocket header
-	At    clock.Time // when it was written or had been read
+	At    clock.Time // when it was written or had arrived
 	// Msg is the intended time of the message that the frame belongs to: the event itself; for an ack its last covered
 	// message; for a sync or hint the missing one. 0 = belongs to none (connect, ping…).
 	Msg clock.Time
@@ -75,16 +75,18 @@ type Send struct {
 type Path uint8
 
 // FirstPush: the push itself, in order. Repaired: by a sync after this device lost or missed the push. PulledHint: pull
-// mode, hint then sync of a reading device. Backfill: from before the
-// run or the first connection; no latency is recorded.
+// mode, hint then sync of a reading device. Backfill: from before the run or the first connection; no latency is recorded.
+// Fetched: asked for by its seq, and not applied.
 const (
 	FirstPush Path = iota
 	Repaired
 	PulledHint
 	Backfill
+	Fetched
 )
 
-// Delivery is one event applied by a device, in the order in which the device applied it.
+// Delivery is one event that reached a device: applied by it, in the order in which it applied them, unless WireRepeat or the
+// path say that it was not.
 type Delivery struct {
 	Device, Conv int32
 	Seq          int64
@@ -99,6 +101,9 @@ type Delivery struct {
 	Path         Path
 	WireRepeat   bool // seen again on the wire and not applied again: counted, not applied
 }
+
+// Applied says that the device took the event into its log.
+func (d *Delivery) Applied() bool { return !d.WireRepeat && d.Path != Fetched }
 
 // OpKind names the other timed operations.
 type OpKind uint8

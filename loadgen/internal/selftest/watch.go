@@ -24,6 +24,9 @@ func (w *watcher) Reconnect(int32, int) {}
 
 // Deliver implements sample.Sink.
 func (w *watcher) Deliver(d sample.Delivery) {
+	if d.Path == sample.Fetched {
+		return
+	}
 	n := w.applied.Load()
 	if !d.WireRepeat {
 		n = w.applied.Add(1)

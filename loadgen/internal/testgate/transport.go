@@ -16,6 +16,7 @@ func retryText(ms int) string { return fmt.Sprintf("retry_after_ms=%d", ms) }
 type Wire struct {
 	Gate  *Gate
 	Delay time.Duration // of replies and pushes
+	Holds bool          // its connections can be held
 	// Stalled says when the gate, which stands still now and then, goes on with what reaches it at a moment; nil = at once.
 	Stalled func(time.Time) time.Time
 }
@@ -28,7 +29,7 @@ func (w *Wire) Dial(ctx context.Context, _, _ string) (protocol.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	c := &memConn{delay: w.Delay, stalled: w.Stalled, more: make(chan struct{}, 1), over: make(chan struct{})}
+	c := &memConn{delay: w.Delay, holds: w.Holds, stalled: w.Stalled, more: make(chan struct{}, 1), over: make(chan struct{})}
 	c.s = &Session{gate: w.Gate, open: map[string]bool{}, out: c.push, end: func(code int, reason string) {
 		c.finish(protocol.NewCloseError(code, reason))
 	}}
@@ -43,11 +44,13 @@ type timed struct {
 type memConn struct {
 	s     *Session
 	delay time.Duration
+	holds bool
 
 	stalled func(time.Time) time.Time
 
 	mu   sync.Mutex
 	in   []timed       // on its way to the device
+	held time.Time     // nothing is handed on before
 	more chan struct{} // something is in
 	once sync.Once
 	over chan struct{}
@@ -103,15 +106,46 @@ func (c *memConn) Serve(h func(*protocol.Frame)) error {
 		c.in = nil
 		c.mu.Unlock()
 		for i := range in {
-			time.Sleep(time.Until(in[i].at))
-			select {
-			case <-c.over:
+			if !c.pause(in[i].at) {
 				return c.why
-			default:
-				h(&in[i].frame)
 			}
+			h(&in[i].frame)
 		}
 	}
+}
+
+// pause waits until a frame may be handed on; false: the session is over.
+func (c *memConn) pause(at time.Time) bool {
+	for {
+		c.mu.Lock()
+		if at.Before(c.held) {
+			at = c.held
+		}
+		c.mu.Unlock()
+		wait := time.NewTimer(time.Until(at))
+		select {
+		case <-c.over:
+			wait.Stop()
+			return false
+		case <-wait.C:
+		}
+		c.mu.Lock()
+		held := at.Before(c.held)
+		c.mu.Unlock()
+		if !held {
+			return true
+		}
+	}
+}
+
+// Hold implements protocol.Holder.
+func (c *memConn) Hold(d time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holds && d > 0 {
+		c.held = time.Now().Add(d)
+	}
+	return c.holds
 }
 
 // Close implements protocol.Conn.

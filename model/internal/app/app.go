@@ -125,7 +125,7 @@ func inputs(o options) (capacity.Inputs, error) {
 		for _, preset := range capacity.Presets() {
 			names = append(names, preset.Name)
 		}
-		return in, fmt.Errorf("-preset %s: unknown; the nearest is %s", o.preset, nearest(o.preset, names))
+		return in, fmt.Errorf("-preset %s: unknown%s (there are %s)", o.preset, nearest(o.preset, names), strings.Join(names, ", "))
 	}
 	for _, setting := range o.set {
 		name, text, ok := strings.Cut(setting, "=")
@@ -138,7 +138,7 @@ func inputs(o options) (capacity.Inputs, error) {
 		}
 		in, err = in.Set(name, value)
 		if errors.Is(err, capacity.ErrUnknown) {
-			return in, fmt.Errorf("-set %s: unknown input; the nearest is %s (model -list shows all)", setting, nearest(name, inputNames(in)))
+			return in, fmt.Errorf("-set %s: unknown input%s (model -list shows all)", setting, nearest(name, inputNames(in)))
 		}
 		if err != nil {
 			return in, fmt.Errorf("-set %s: %w", setting, err)

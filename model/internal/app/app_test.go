@@ -94,6 +94,8 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-preset im-basline", "nearest is im-baseline"},
 		{"-set ack_evry=2", "nearest is ack_every"},
+		{"-set foo=1", "unknown input (model -list"},
+		{"-preset x", "unknown (there are "},
 		{"-set ack_every", "want name=value"},
 		{"-set ack_every=four", `"four" is not a number`},
 		{"-set online_share=1.5", "online_share=1.5: from 0 to 1"},

@@ -1,14 +1,17 @@
 package app
 
-// nearest is the name with the smallest edit distance to word; the first of several.
+// nearest tells the name with the smallest edit distance to word, the first of several, to append to a message; "" if none is like it.
 func nearest(word string, names []string) string {
-	best, least := "", -1
+	best, least := "", 1+len(word)/2
 	for _, name := range names {
-		if d := distance(word, name); least < 0 || d < least {
+		if d := distance(word, name); d < least {
 			best, least = name, d
 		}
 	}
-	return best
+	if best == "" {
+		return ""
+	}
+	return "; the nearest is " + best
 }
 
 // distance is Levenshtein's, over bytes.

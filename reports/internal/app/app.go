@@ -60,6 +60,9 @@ func Run(p Program) int {
 	fs := flag.NewFlagSet("reports", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.Func("run", "run `DIR`ectory (default: runs/latest, or else the newest finished run under runs/)", func(dir string) error {
+		if dir == "" {
+			return errors.New("names no directory; leave -run out for the newest run")
+		}
 		if o.run != "" {
 			return errors.New("a page is of one run; loadgen -repeat and -ab compare several")
 		}

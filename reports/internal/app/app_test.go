@@ -44,7 +44,7 @@ func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ args, want string }{
 		{"-frobnicate", "-frobnicate"}, {"-run", "-run"}, {"runs/x", `unexpected argument "runs/x"`}, {"-model-only -run x", "exclude each other"},
-		{"-run x -run y", "a page is of one run"},
+		{"-run x -run y", "a page is of one run"}, {"-run=", "names no directory"},
 	} {
 		code, stdout, stderr := run(strings.Fields(c.args)...)
 		if code != ExitUsage || stdout != "" || !oneLine(stderr) || !strings.Contains(stderr, c.want) {

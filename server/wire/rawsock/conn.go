@@ -6,15 +6,51 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Conn is a net.Conn whose Read and Write go through this package. Deadlines and everything else are those of the
 // connection that it wraps.
 type Conn struct {
-	net.Conn
+	rest
 	raw syscall.RawConn
 	r   side
 	w   side
+}
+
+// Follower is the syscall.RawConn of a connection that a Loop waits for.
+type Follower interface {
+	syscall.RawConn
+	// Follow calls f whenever the socket has become readable, one call at a time, until f says Enough (nil) or the connection
+	// is closed or its read deadline passes (an error as from Read). since is a time at which what there is to read had not
+	// come yet, for Stamped. The calls are the loop's, and so f must not wait: all of the loop's connections would wait with
+	// it. When Follow has returned, f is not called any more.
+	Follow(f func(fd uintptr, since time.Time) Took) error
+	// Hold keeps f from being called for a time: what comes meanwhile counts as come at its end. A call that is under way
+	// ends first.
+	Hold(d time.Duration)
+}
+
+// Took is what a call of Follow's function found to read.
+type Took uint8
+
+// Short: less than there was room for. Some: as much as there was room for; it is called again at once. None: the socket had
+// nothing. Enough: it is not to be called again.
+const (
+	Short Took = iota
+	Some
+	None
+	Enough
+)
+
+// rest is a net.Conn without the two that Conn has itself.
+type rest interface {
+	Close() error
+	LocalAddr() net.Addr
+	RemoteAddr() net.Addr
+	SetDeadline(t time.Time) error
+	SetReadDeadline(t time.Time) error
+	SetWriteDeadline(t time.Time) error
 }
 
 // side is one direction: what the call under way needs, and who has it.
@@ -36,7 +72,11 @@ func Wrap(c net.Conn) net.Conn {
 	if err != nil {
 		return c
 	}
-	w := &Conn{Conn: c, raw: raw}
+	return newConn(c, raw)
+}
+
+func newConn(c rest, raw syscall.RawConn) *Conn {
+	w := &Conn{rest: c, raw: raw}
 	w.r.try = func(fd uintptr) bool { return w.r.once(Read, fd) }
 	w.w.try = func(fd uintptr) bool { return w.w.once(Write, fd) }
 	return w

@@ -11,19 +11,34 @@ import (
 	"time"
 )
 
-// pair is a connected pair over the loopback, both ends wrapped.
-func pair(t *testing.T) (a, b net.Conn) {
+// both runs a test with connections that the runtime waits for, and with those that a Loop does.
+func both(t *testing.T, f func(t *testing.T, loop *Loop)) {
+	t.Run("runtime", func(t *testing.T) { f(t, nil) })
+	t.Run("loop", func(t *testing.T) { f(t, new(Loop)) })
+}
+
+// pair is a connected pair over the loopback, both ends of this package.
+func pair(t testing.TB, loop *Loop) (a, b net.Conn) {
 	t.Helper()
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener{plain}
-	defer l.Close()
-	if a, err = Dial(t.Context(), "tcp", l.Addr().String()); err != nil {
+	defer plain.Close()
+	if loop == nil {
+		a, err = Dial(t.Context(), "tcp", plain.Addr().String())
+	} else if a, err = net.Dial("tcp", plain.Addr().String()); err == nil {
+		a = loop.Take(a)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err = l.Accept(); err != nil {
+	if loop == nil {
+		b, err = Listener{plain}.Accept()
+	} else if b, err = plain.Accept(); err == nil {
+		b = loop.Take(b)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = a.Close(), b.Close() })
@@ -36,8 +51,10 @@ func pair(t *testing.T) (a, b net.Conn) {
 }
 
 // More than the socket buffers hold goes through whole, while the reader is slow to begin.
-func TestConnCarriesALargeWrite(t *testing.T) {
-	a, b := pair(t)
+func TestConnCarriesALargeWrite(t *testing.T) { both(t, carriesALargeWrite) }
+
+func carriesALargeWrite(t *testing.T, loop *Loop) {
+	a, b := pair(t, loop)
 	want := make([]byte, 16<<20)
 	_, _ = rand.Read(want)
 	written := make(chan error, 1)
@@ -57,8 +74,10 @@ func TestConnCarriesALargeWrite(t *testing.T) {
 	}
 }
 
-func TestConnEndsAndDeadlines(t *testing.T) {
-	a, b := pair(t)
+func TestConnEndsAndDeadlines(t *testing.T) { both(t, endsAndDeadlines) }
+
+func endsAndDeadlines(t *testing.T, loop *Loop) {
+	a, b := pair(t, loop)
 	if err := a.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +108,7 @@ func TestWrapLeavesWhatHasNoDescriptor(t *testing.T) {
 	p, q := net.Pipe()
 	defer p.Close()
 	defer q.Close()
-	if Wrap(p) != p {
+	if Wrap(p) != p || new(Loop).Take(p) != p {
 		t.Error("a pipe was wrapped")
 	}
 }
