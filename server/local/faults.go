@@ -113,7 +113,6 @@ func (s *Stack) StartGateway(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	giveWay(g.cmd.Process.Pid)
 	if err := s.replace(i, old, g); err != nil {
 		return errors.Join(err, g.stop(ctx, stopLimit))
 	}
@@ -174,7 +173,6 @@ func (s *Stack) StartDatabase(ctx context.Context) error {
 	if err := s.pg.Again(ctx); err != nil {
 		return fmt.Errorf("start postgres again: %w", err)
 	}
-	giveWay(s.pg.PID())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {

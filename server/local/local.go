@@ -145,12 +145,7 @@ func (s *Stack) start(ctx context.Context, cfg Config) (err error) {
 			s.AdminURLs = append(s.AdminURLs, "http://"+g.ready.Admin)
 		}
 	}
-	for _, p := range s.Processes() {
-		giveWay(p.PID)
-	}
-	if s.pg != nil {
-		s.watchers.Go(func() { s.keepGivingWay(s.stopping) })
-	}
+	s.watchers.Go(func() { s.keepGivingWay(s.stopping) })
 	s.watch()
 	return errors.Join(errs...)
 }

@@ -2,6 +2,4 @@
 
 package local
 
-func giveWay(int) {}
-
 func (s *Stack) keepGivingWay(<-chan struct{}) {}
